@@ -7,8 +7,8 @@ import (
 	pb "google.golang.org/protobuf/proto"
 )
 
-// InBatches cuts a list, in its order, into parts that take so many bytes each at most as elements of a message, or of
-// one element that is larger alone.
+// InBatches splits a list, in its order, into parts that take at most limit bytes each as elements of a message. An
+// element that is larger than limit is a part of its own.
 func InBatches[M pb.Message](all []M, limit int) iter.Seq[[]M] {
 	return func(yield func([]M) bool) {
 		from, size := 0, 0

@@ -12,28 +12,28 @@ import (
 
 // Limits of bitmaps.
 const (
-	// BitEditsMax is how many edits one command makes, and BitIDsMax how many ids they name together.
+	// BitEditsMax is the most edits in one command, and BitIDsMax the most ids that they name in total.
 	BitEditsMax = BatchOpsMax
 	BitIDsMax   = 64 << 10
-	// BitChangesMax is how many changes one request makes.
+	// BitChangesMax is the most changes in one request.
 	BitChangesMax = 1_000
-	// BitRangeMax is how many ids the ranges of one command cover together.
+	// BitRangeMax is the most ids that the ranges of one command cover in total.
 	BitRangeMax = 1 << 27
-	// BitTermsMax is how many bitmaps and ranges an expression names, and BitDepthMax how deep it is.
+	// BitTermsMax is the most bitmaps and ranges that an expression names, and BitDepthMax the deepest nesting.
 	BitTermsMax = 10_000
 	BitDepthMax = 64
-	// BitTermRangeMax is how many ids a range in an expression covers.
+	// BitTermRangeMax is the most ids that a range in an expression covers.
 	BitTermRangeMax = 1 << 32
-	// BitPageMax is the most ids that one answer lists, and BitPageDefault what it does when nothing is said.
+	// BitPageMax is the most ids that one answer lists, and BitPageDefault the number when a question has no limit.
 	BitPageMax     = 100_000
 	BitPageDefault = 1_000
-	// BitContainsMax is how many ids a question looks for.
+	// BitContainsMax is the most ids that a question looks for.
 	BitContainsMax = 10_000
-	// BitPartBytesMax is how large a part may be that a question asks for.
+	// BitPartBytesMax is the largest part that a question may ask for, in bytes.
 	BitPartBytesMax = 1 << 20
-	// BitmapBytesMax is how large a bitmap grows in one shard, as its ids would take it that have no runs.
+	// BitmapBytesMax is the largest size of a bitmap in one shard, in bytes, computed as if its ids formed no runs.
 	BitmapBytesMax = 4 << 30
-	// BitSliceBits is how many lower bits of an id say where in its slice it is.
+	// BitSliceBits is the number of lower bits of an id, which are its position in its slice.
 	BitSliceBits = 16
 	// BitSliceMax is the last slice.
 	BitSliceMax = 1<<(64-BitSliceBits) - 1
@@ -102,8 +102,8 @@ func (e *BitEditWire) Parse(raw []byte) bool {
 	})
 }
 
-// BitEdits visits the edits of a serialised BitEdits message in order, until visit says no, and reports whether
-// it is well formed and all were visited.
+// BitEdits visits the edits of a serialised BitEdits message in order, until visit returns false. It reports whether
+// the message is well formed and all edits were visited.
 func BitEdits(raw []byte, visit func(e *BitEditWire) bool) bool {
 	var e BitEditWire
 	return WalkFields(raw, func(num protowire.Number, _ uint64, b []byte) bool {
@@ -122,7 +122,7 @@ func BitEditsUntil(raw []byte) (until int64) {
 	return until
 }
 
-// AppendBitIDs appends ids, which ascend, none twice, as BitEdit has them.
+// AppendBitIDs appends ids, which must ascend strictly, in the encoding of BitEdit.
 func AppendBitIDs(b []byte, ids []uint64) []byte {
 	if len(ids) == 0 {
 		return b
@@ -134,7 +134,7 @@ func AppendBitIDs(b []byte, ids []uint64) []byte {
 	return b
 }
 
-// DecodeBitIDs appends what AppendBitIDs wrote to ids; false if it did not, or if there are more than limit.
+// DecodeBitIDs appends the ids encoded in raw to ids. It returns false if raw is malformed or has more than limit ids.
 func DecodeBitIDs(ids []uint64, raw []byte, limit int) ([]uint64, bool) {
 	for first, last := true, uint64(0); len(raw) > 0; first = false {
 		var gap uint64
@@ -162,7 +162,7 @@ func DecodeBitIDs(ids []uint64, raw []byte, limit int) ([]uint64, bool) {
 	return ids, true
 }
 
-// Check checks everything about an edit that does not depend on state, but for its ids.
+// Check checks everything about an edit that does not depend on state, except its ids.
 func (e *BitEditWire) Check() *Error {
 	switch {
 	case checkKeyLen(len(e.Key)) != nil:
@@ -189,7 +189,7 @@ func checkRange(first, last, limit uint64) *Error {
 	return nil
 }
 
-// Span is how many ids the range of an edit covers; 0 without one.
+// Span is the number of ids in the range of an edit; 0 without a range.
 func (e *BitEditWire) Span() uint64 {
 	if !e.Ranged {
 		return 0
@@ -199,7 +199,7 @@ func (e *BitEditWire) Span() uint64 {
 
 var editsShape = shapeOf(&ebbv1.BitEdits{})
 
-// checkBitEdits checks a serialised BitEdits message as clients may send it.
+// checkBitEdits checks a serialised BitEdits message from a client.
 func checkBitEdits(raw []byte) *Error {
 	if !editsShape.fits(raw) {
 		return errMalformed("batch of edits")
@@ -244,7 +244,7 @@ func checkBitTotals(edits, most, ids int, span uint64) *Error {
 	return nil
 }
 
-// UnpackBits returns the request with ids in place of what is packed.
+// UnpackBits returns the request with packed ids decoded. It returns ErrBadRequest if they are malformed.
 func UnpackBits(req *ebbv1.BitsRequest) (*ebbv1.BitsRequest, *Error) {
 	if !slices.ContainsFunc(req.GetChanges(), func(c *ebbv1.BitChange) bool { return len(c.GetPacked()) > 0 }) {
 		return req, nil
@@ -265,7 +265,7 @@ func UnpackBits(req *ebbv1.BitsRequest) (*ebbv1.BitsRequest, *Error) {
 	return out, nil
 }
 
-// ascending are ids in order, each once: themselves, if they are.
+// ascending returns the ids sorted, without duplicates: the argument itself if it is so already.
 func ascending(ids []uint64) []uint64 {
 	for i := range ids[:max(len(ids), 1)-1] {
 		if ids[i] >= ids[i+1] {
@@ -314,8 +314,8 @@ func CheckBits(req *ebbv1.BitsRequest) *Error {
 	return checkBitTotals(len(req.GetChanges()), BitChangesMax, ids, span)
 }
 
-// EditOf is a change as it travels. The ids of one that names strings are those of its strings. It sorts a copy of its
-// ids.
+// EditOf returns a change as an edit for the wire. If the change names strings, its ids must be those of the strings.
+// It sorts a copy of the ids.
 func EditOf(c *ebbv1.BitChange) *ebbv1.BitEdit {
 	e := &ebbv1.BitEdit{Key: c.GetKey(), Op: c.GetOp(), Range: c.GetRange(), Named: len(c.GetNames()) > 0}
 	if ids := c.GetIds(); len(ids) > 0 {
@@ -358,7 +358,7 @@ func checkBitmapQuestion(q *ebbv1.BitmapQuestion) *Error {
 	return nil
 }
 
-// ErrTooManyTerms refuses an expression that names more bitmaps than one may.
+// ErrTooManyTerms refuses an expression with more than BitTermsMax terms.
 func ErrTooManyTerms() *Error {
 	return ErrBadCount.Errorf("the expression has more than %d terms: bitmaps, periods of ranges, and periods that "+
 		"roll-ups are made of", BitTermsMax).
@@ -405,8 +405,8 @@ func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	return nil
 }
 
-// ExprTerms are the terms that an expression is made of; of a not, what is left out and then the universe, if it names
-// one.
+// ExprTerms are the direct terms of an expression. The terms of a `not` are its argument and then the universe, if it
+// has one.
 func ExprTerms(x *ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Or:
@@ -428,7 +428,7 @@ func ExprTerms(x *ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 	return nil
 }
 
-// ExprKeys are the keys that expressions name, each once, in the order in which they come.
+// ExprKeys are the keys that expressions name, each once, in the order of their first occurrence.
 func ExprKeys(exprs ...*ebbv1.BitmapExpr) [][]byte {
 	var keys [][]byte
 	seen := map[string]bool{}

@@ -13,8 +13,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Field numbers of ebbv1.Command and ebbv1.Increment, for those who scan them
-// by hand on the hot path. A test holds them to the descriptors.
+// Field numbers of ebbv1.Command and ebbv1.Increment, for code that parses these messages by hand on the hot path. A
+// test checks them against the descriptors.
 const (
 	FieldCommandNamespace       = 1
 	FieldCommandSession         = 2
@@ -72,8 +72,8 @@ func checkBinLen(n int) *Error {
 	return nil
 }
 
-// CheckAmount refuses NaN, infinities and magnitudes over AmountMax. Negative
-// amounts pass: whether they are allowed is the namespace's business.
+// CheckAmount refuses NaN, infinities and absolute values over AmountMax. It accepts negative amounts: the namespace
+// decides whether they are allowed.
 func CheckAmount(amount float64) *Error {
 	switch {
 	case math.IsNaN(amount):
@@ -86,8 +86,8 @@ func CheckAmount(amount float64) *Error {
 	return nil
 }
 
-// CheckTime refuses times before 1970. How far ahead a time may be only the
-// shard's stamp can tell.
+// CheckTime refuses times before 1970. How far ahead a time may be depends on the shard's stamp, so the shard checks
+// that.
 func CheckTime(timeUS int64) *Error {
 	if timeUS < 0 {
 		return ErrBadTime.Errorf("time %d µs is before 1970-01-01", timeUS)
@@ -110,7 +110,7 @@ func CheckIncrement(in *ebbv1.Increment) *Error {
 	return w.CheckEvent()
 }
 
-// CheckEvent checks what depends on the kind: bin, amount and value.
+// CheckEvent checks bin, amount and value, whose rules depend on the kind.
 func (in *IncrementWire) CheckEvent() *Error {
 	if in.Kind < ebbv1.Kind_KIND_UNSPECIFIED || in.Kind > KindMax {
 		return ErrBadRequest.Errorf("kind %d is unknown: %s", in.Kind, KindNames())
@@ -143,7 +143,8 @@ func (in *IncrementWire) CheckEvent() *Error {
 	return CheckAmount(in.Amount)
 }
 
-// Nameless says that an event may go without a bin: of a write without a kind, only the key knows.
+// Nameless says whether an event may lack a bin. Without a kind, it may if it has a value or a text: only the key
+// decides the kind.
 func (in *IncrementWire) Nameless() bool {
 	switch in.Kind {
 	case ebbv1.Kind_KIND_QUANTILE, ebbv1.Kind_KIND_STRING:
@@ -154,11 +155,11 @@ func (in *IncrementWire) Nameless() bool {
 	return false
 }
 
-// NoToken is what a phrase is refused for that has no token.
+// NoToken is the reason for refusing a phrase without a token.
 const NoToken = "no letter, number, or symbol such as an emoji; punctuation, + and $ do not count"
 
-// HasTokens is false of what is certainly no phrase: punctuation and spaces of ASCII only. It knows no tables of
-// Unicode, which differ between versions, so that all replicas refuse the same.
+// HasTokens is false for what is certainly not a phrase: only punctuation and spaces of ASCII. It uses no Unicode
+// tables, which differ between versions, so that all replicas refuse the same phrases.
 func HasTokens(phrase []byte) bool {
 	return slices.ContainsFunc(phrase, func(c byte) bool {
 		return c >= 0x80 || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -168,21 +169,21 @@ func HasTokens(phrase []byte) bool {
 // KindMax is the last kind.
 const KindMax = ebbv1.Kind_KIND_BITMAP
 
-// EventKindMax is the last kind that increments write: a bitmap is edited.
+// EventKindMax is the last kind that increments can write: bitmaps are written by edits.
 const EventKindMax = ebbv1.Kind_KIND_PHRASES
 
-// KindName is the name of a kind as people write it: "distribution", "distinct".
+// KindName is the name of a kind as users write it: "distribution", "distinct".
 func KindName(k ebbv1.Kind) string {
 	return strings.ToLower(strings.TrimPrefix(k.String(), "KIND_"))
 }
 
-// KindNamed is the kind with a name; false if there is none.
+// KindNamed returns the kind with a name; false for an unknown name.
 func KindNamed(name string) (ebbv1.Kind, bool) {
 	k, ok := ebbv1.Kind_value["KIND_"+strings.ToUpper(name)]
 	return ebbv1.Kind(k), ok && k != 0
 }
 
-// KindNames lists the kinds there are.
+// KindNames lists the names of all kinds.
 func KindNames() string {
 	names := make([]string, 0, KindMax)
 	for k := ebbv1.Kind_KIND_DISTRIBUTION; k <= KindMax; k++ {
@@ -191,8 +192,7 @@ func KindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// CommandNamespace returns the namespace that a serialised Command names
-// ("" if none, or if raw is malformed).
+// CommandNamespace returns the namespace of a serialised Command: "" if it names none, or if raw is malformed.
 func CommandNamespace(raw []byte) []byte {
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)
@@ -216,8 +216,8 @@ func CommandNamespace(raw []byte) []byte {
 	return nil
 }
 
-// CommandOwner returns the namespace that a serialised Command names, and what names its session or source: nil of a
-// command without.
+// CommandOwner returns the namespace of a serialised Command, and the field that identifies its session or source.
+// caller is nil if the command has neither.
 func CommandOwner(raw []byte) (namespace, caller []byte) {
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)
@@ -244,8 +244,8 @@ func CommandOwner(raw []byte) (namespace, caller []byte) {
 	return namespace, caller
 }
 
-// CommandGrows reports whether a serialised Command may make a shard larger. Those that delete, that take ids out of
-// bitmaps, and that keep a producer's session are not among them.
+// CommandGrows reports whether a serialised Command may make a shard larger. Commands that delete, that take ids out of
+// bitmaps, or that keep a session open do not.
 func CommandGrows(raw []byte) bool {
 	switch _, field, body := CommandBody(raw); field {
 	case FieldCommandIncrements, FieldCommandPut, FieldCommandPutPiece, FieldCommandStore, FieldCommandNames:
@@ -260,7 +260,7 @@ func CommandGrows(raw []byte) bool {
 	return false
 }
 
-// bitsGrow reads edits as they are applied.
+// bitsGrow says whether a batch of edits adds ids: whether any edit is not a clear.
 func bitsGrow(body []byte) bool {
 	grows := false
 	BitEdits(body, func(e *BitEditWire) bool {
@@ -270,8 +270,8 @@ func bitsGrow(body []byte) bool {
 	return grows
 }
 
-// CheckCommandSize refuses a serialised Command that does not fit an entry of the log, and names the key of a large
-// one.
+// CheckCommandSize refuses a serialised Command over CommandBytesMax, which does not fit an entry of the log. The error
+// names the key if the command puts or stores one.
 func CheckCommandSize(raw []byte) *Error {
 	if len(raw) <= CommandBytesMax {
 		return nil
@@ -295,10 +295,9 @@ func CheckCommandSize(raw []byte) *Error {
 	return err.WithHint("bring an image of more bytes in pieces, as ebb sketch import does")
 }
 
-// CheckCommand checks a serialised Command as clients may send it: its framing,
-// limits, and every increment and key. Commands that only a shard's leader may write
-// (define_namespace, behaviour, tick) are refused. It allocates nothing unless
-// it refuses.
+// CheckCommand checks a serialised Command from a client: its framing, its limits, and every increment and key. It
+// refuses commands that only a shard's leader may write (define_namespace, behaviour, tick). It allocates only for an
+// error.
 func CheckCommand(raw []byte) *Error {
 	if err := CheckCommandSize(raw); err != nil {
 		return err
@@ -329,7 +328,7 @@ func CheckCommand(raw []byte) *Error {
 	if bodies != 1 {
 		return ErrBadRequest.Errorf("command with %d bodies: it must have one", bodies)
 	}
-	if namespaces > 1 { // one would be authorized, and another written to
+	if namespaces > 1 { // one would be authorized, and another one written to
 		return ErrBadRequest.Errorf("command with %d namespaces: it must have one", namespaces)
 	}
 	return nil
@@ -373,7 +372,7 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 	return nil
 }
 
-// flatShapes are those of what a command holds that has no limits of its own.
+// flatShapes are the shapes of the command fields that have no limits of their own.
 var flatShapes = map[protowire.Number]shape{
 	FieldCommandSession:        shapeOf(&ebbv1.SessionIdentity{}),
 	FieldCommandSource:         shapeOf(&ebbv1.SourceIdentity{}),
@@ -430,8 +429,7 @@ func checkIncrementWire(raw []byte) *Error {
 	return CheckTime(in.TimeUS)
 }
 
-// CheckNamespaceName refuses names that are not 1 to NamespaceLenMax of
-// letters, digits, '_', '-', '.'.
+// CheckNamespaceName refuses a name that is not 1 to NamespaceLenMax letters, digits, '_', '-' and '.'.
 func CheckNamespaceName(name string) *Error {
 	if name == "" || len(name) > NamespaceLenMax {
 		return ErrBadNamespace.Errorf("namespace name of %d bytes: it has 1 to %d", len(name), NamespaceLenMax)
@@ -454,10 +452,10 @@ func CheckHalfLife(us int64) *Error {
 	return nil
 }
 
-// CheckNamespace checks a complete definition (defaults already filled in).
+// CheckNamespace checks a complete definition, with the defaults filled in.
 func CheckNamespace(ns *ebbv1.Namespace) *Error { return CheckNamespaceAt(ns, StorageVersion) }
 
-// CheckNamespaceAt is CheckNamespace while a storage version is in force: what came later is out of range.
+// CheckNamespaceAt is CheckNamespace while a storage version is in force: values of later versions are out of range.
 func CheckNamespaceAt(ns *ebbv1.Namespace, version uint32) *Error {
 	if err := CheckNamespaceName(ns.GetName()); err != nil {
 		return err
@@ -500,13 +498,14 @@ func CheckNamespaceAt(ns *ebbv1.Namespace, version uint32) *Error {
 	return checkTemplate(ns, version)
 }
 
-// What CheckSecondHalfLife says, for those who say it in other words.
+// Texts of CheckSecondHalfLife, for callers that word them differently.
 const (
 	HintNoSecondHalfLife = "turn it off with slow_half_life_us 0"
 	HalfLivesTooClose    = "half-lives of "
 )
 
-// CheckSecondHalfLife checks whether the second half-life of a complete definition, if it has one, goes with the rest.
+// CheckSecondHalfLife checks whether the second half-life of a complete definition, if any, is compatible with its
+// other settings.
 func CheckSecondHalfLife(ns *ebbv1.Namespace) *Error {
 	slow, own := ns.GetSlowHalfLifeUs(), ns.GetHalfLifeUs()
 	switch {
@@ -543,8 +542,7 @@ func checkNamespaceEnums(ns *ebbv1.Namespace) *Error {
 	return nil
 }
 
-// FillNamespace gives every field of ns that is at its zero value the value it
-// has in base, and returns ns.
+// FillNamespace sets every field of ns that has its zero value to the value in base, and returns ns.
 func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	fill(&ns.Decay, base.Decay)
 	fill(&ns.HalfLifeUs, base.HalfLifeUs)
@@ -566,7 +564,7 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 		ns.Universe = base.Universe
 	}
 	if len(ns.Universe) == 0 {
-		ns.Universe = nil // it was taken back
+		ns.Universe = nil // it was removed
 	}
 	if ns.Rollups == nil {
 		ns.Rollups = base.Rollups
@@ -580,7 +578,8 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	return ns
 }
 
-// fillBudget is a budget with what it leaves out from another. It has no field without a limit, and is nil without any.
+// fillBudget returns budget with its absent limits taken from base. A limit of 0 is left out; without limits it returns
+// nil.
 func fillBudget(budget, base *ebbv1.NamespaceBudget) *ebbv1.NamespaceBudget {
 	bytes, keys := base.GetBytes(), base.GetKeys()
 	if budget != nil && budget.Bytes != nil {
@@ -609,18 +608,16 @@ func fill[T comparable](field *T, value T) {
 	}
 }
 
-// SameArithmetic reports whether what is stored under one definition means the
-// same under the other, and fades at the same time. Where it does not, shards
-// convert what they store and remember the change, so that such changes are
-// limited to HalfLifeChangesMax. The rest matters only when a value is written
-// or read, and may change any number of times.
+// SameArithmetic reports whether stored values mean the same under both definitions, and fade at the same time. If not,
+// shards convert what they store and record the change, so the number of such changes is limited to HalfLifeChangesMax.
+// The other settings matter only when a value is written or read, and may change any number of times.
 func SameArithmetic(a, b *ebbv1.Namespace) bool {
 	return a.GetDecay() == b.GetDecay() && a.GetHalfLifeUs() == b.GetHalfLifeUs() &&
 		a.GetThreshold() == b.GetThreshold() && a.GetPrecision() == b.GetPrecision() &&
 		a.GetAllowNegative() == b.GetAllowNegative()
 }
 
-// DefaultNamespaceSettings is what a namespace has where nothing else is said.
+// DefaultNamespaceSettings are the settings of a namespace that sets none itself.
 func DefaultNamespaceSettings() *ebbv1.Namespace {
 	return &ebbv1.Namespace{
 		Decay: ebbv1.Decay_DECAY_HALF_LIFE, HalfLifeUs: DefaultHalfLifeUS,
@@ -674,12 +671,13 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 	return ErrUnknownQuestion()
 }
 
-// ErrUnknownQuestion refuses a question that asks for nothing this version knows.
+// ErrUnknownQuestion refuses a question of a type that this version does not know.
 func ErrUnknownQuestion() *Error {
 	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort, names, sources, event_clock or count_keys")
 }
 
-// QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.
+// QuestionKeys returns the keys that a question names; keys of a baseline are last. It returns none if the question is
+// about a namespace.
 func QuestionKeys(q *ebbv1.Question) [][]byte {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
@@ -716,7 +714,7 @@ func QuestionSides(q *ebbv1.Question) (keys, against [][]byte) {
 	return QuestionKeys(q), nil
 }
 
-// WithQuestions returns a request with the options of req and other questions.
+// WithQuestions returns a request with the options of req and with the given questions.
 func WithQuestions(req *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) *ebbv1.ShardAskRequest {
 	return &ebbv1.ShardAskRequest{
 		Questions: questions, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), NowUs: req.GetNowUs(), Follow: req.GetFollow(),
@@ -724,8 +722,8 @@ func WithQuestions(req *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion)
 	}
 }
 
-// CheckShardQuestion checks a question as nodes ask it of a shard: one that is asked for a part may leave out the side
-// of a comparison that has no keys there, unless there are patterns, and name one set of an overlap.
+// CheckShardQuestion checks a question from a node to a shard. A partial question may leave out the side of a
+// comparison that has no keys in the shard, unless there are patterns. It may also name a single set of an overlap.
 func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
 	if len(q.GetQuestion().GetBitmap().GetContains().GetNames()) > 0 {
 		return ErrBadRequest.Errorf("contains: a shard knows ids, and not for which strings they stand").WithHint("ask any node: Ask, or ebb bits get")
@@ -752,7 +750,7 @@ func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
 	return checkSurpriseSelection(ask)
 }
 
-// checkNamespaceNamed refuses what is no name of a namespace; none is the default.
+// checkNamespaceNamed refuses a malformed namespace name; no name means the default namespace.
 func checkNamespaceNamed(q *ebbv1.Question) *Error {
 	if q.GetNamespace() == "" {
 		return nil
@@ -760,8 +758,8 @@ func checkNamespaceNamed(q *ebbv1.Question) *Error {
 	return CheckNamespaceName(q.GetNamespace())
 }
 
-// OverlapKeys are the keys of a question about an overlap: those that it names, or those that its sets are made of,
-// each once.
+// OverlapKeys are the keys of a question about an overlap, each once: the keys that it names, or the keys in its
+// expressions.
 func OverlapKeys(q *ebbv1.OverlapQuestion) [][]byte {
 	if len(q.GetOf()) == 0 {
 		return q.GetKeys()
@@ -769,7 +767,7 @@ func OverlapKeys(q *ebbv1.OverlapQuestion) [][]byte {
 	return ExprKeys(q.GetOf()...)
 }
 
-// checkSetExprs refuses sets that are made of what is no set, or of too many.
+// checkSetExprs refuses set expressions of wrong types, and too many of them.
 func checkSetExprs(q *ebbv1.OverlapQuestion) *Error {
 	most := OverlapKeysMax
 	if q.GetFirst() {
@@ -803,7 +801,7 @@ func checkSetExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Key:
 		return nil // see checkDifferentKeys
-	case *ebbv1.BitmapExpr_Or: // of nothing it is empty
+	case *ebbv1.BitmapExpr_Or: // an `or` of nothing is empty
 	case *ebbv1.BitmapExpr_And, *ebbv1.BitmapExpr_AndNot, *ebbv1.BitmapExpr_Xor:
 		if len(ExprTerms(x)) == 0 {
 			return ErrBadRequest.Errorf("a set that is made of nothing")
@@ -823,7 +821,7 @@ func checkSetExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	return nil
 }
 
-// checkOverlapPart lets a shard be asked for as many sets as all are made of together.
+// checkOverlapPart allows a partial question as many sets as all expressions together may name.
 func checkOverlapPart(q *ebbv1.OverlapQuestion) *Error {
 	if n := len(q.GetKeys()); n > OverlapKeysMax && n <= GraphKeysMax && len(q.GetOf()) == 0 {
 		return cmp.Or(checkDifferentKeys(q.GetKeys()), checkConfidence(q.GetConfidence()), CheckTime(q.GetAsOfUs()))
@@ -857,7 +855,7 @@ func checkGraphQuestion(q *ebbv1.GraphQuestion) *Error {
 	return cmp.Or(checkDifferentKeys(q.GetKeys()), checkConfidence(q.GetConfidence()), CheckTime(q.GetAsOfUs()))
 }
 
-// checkDifferentKeys refuses keys that are out of bounds, and one that is named twice.
+// checkDifferentKeys refuses keys that are out of bounds, and keys that are named twice.
 func checkDifferentKeys(keys [][]byte) *Error {
 	seen := make(map[string]bool, len(keys))
 	for _, key := range keys {
@@ -909,7 +907,8 @@ func checkTrendQuestion(q *ebbv1.TrendQuestion) *Error {
 	return checkSelection(q.GetBins(), q.GetTop(), q.GetAsOfUs())
 }
 
-// checkSelection checks what comparisons name: bins, how many of the others (0 for the usual number), and a time.
+// checkSelection checks the fields that comparisons share: bins, the number of other bins (0 for the default), and a
+// time.
 func checkSelection(bins [][]byte, top uint32, asOfUS int64) *Error {
 	if n := len(bins); n > BatchOpsMax {
 		return ErrBadCount.Errorf("%d bins: a question names %d at most", n, BatchOpsMax)
@@ -1014,7 +1013,7 @@ func checkSelect(q *ebbv1.DistributionQuestion) *Error {
 	return nil
 }
 
-// CheckWatch checks everything about a watch that does not depend on state, but for its consistency.
+// CheckWatch checks everything about a watch that does not depend on state, except its consistency.
 func CheckWatch(req *ebbv1.WatchRequest) *Error {
 	if err := checkWatched(req); err != nil {
 		return err
@@ -1034,7 +1033,7 @@ func CheckWatch(req *ebbv1.WatchRequest) *Error {
 	return nil
 }
 
-// checkWatched checks what is asked, as far as it is no text: that its reader checks.
+// checkWatched checks the question of a watch. The parser checks the text of a query.
 func checkWatched(req *ebbv1.WatchRequest) *Error {
 	switch {
 	case req.GetQuery() == "":
@@ -1052,8 +1051,8 @@ func ErrBadAlertQuestion() *Error {
 	return ErrBadRequest.Errorf("an alert is of a question about surprise, and this asks for something else")
 }
 
-// checkAlert refuses thresholds that nothing passes, or everything, and ones to clear at that are stricter than those
-// to raise at.
+// checkAlert refuses thresholds that nothing passes, or that everything passes. It also refuses thresholds for clearing
+// that are stricter than the thresholds for raising.
 func checkAlert(a *ebbv1.Alert) *Error {
 	p, distance := a.GetPValue(), a.GetJensenShannonBits()
 	switch {

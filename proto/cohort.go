@@ -4,16 +4,16 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Limits of questions that count bitmaps by others.
+// Limits of questions that group bitmaps by others.
 const (
-	// BitGroupsMax is how many bitmaps a set is counted by.
+	// BitGroupsMax is the most bitmaps that a set is counted by.
 	BitGroupsMax = 10_000
-	// BitCohortMax is how many periods a table has: it has half their square of counts.
+	// BitCohortMax is the most periods of a table; the number of counts is half their square.
 	BitCohortMax = 400
 )
 
-// BitmapExprs are the expressions of a question about bitmaps; none of other questions. Which keys it counts by is not
-// among them.
+// BitmapExprs are the expressions of a question about bitmaps; none for other questions. The keys that a question
+// counts by are not included.
 func BitmapExprs(q *ebbv1.Question) []*ebbv1.BitmapExpr {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Bitmap:
@@ -33,7 +33,7 @@ func BitmapExprs(q *ebbv1.Question) []*ebbv1.BitmapExpr {
 	return nil
 }
 
-// BitmapRange is the range of ids that a question about bitmaps is about; nil for all.
+// BitmapRange is the range of ids that a question about bitmaps is limited to; nil for all ids.
 func BitmapRange(q *ebbv1.Question) *ebbv1.BitRange {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Bitmap:
@@ -71,7 +71,7 @@ func checkBitmapGroupsQuestion(q *ebbv1.BitmapGroupsQuestion) *Error {
 	return checkIDRange(q.GetRange())
 }
 
-// errTooManyGroups says what counting by so many bitmaps would cost.
+// errTooManyGroups refuses to count by n bitmaps.
 func errTooManyGroups(n uint64) *Error {
 	return ErrQueryTooCostly.Errorf("%d bitmaps to count by: the limit is %d", n, BitGroupsMax).WithHint("a narrower pattern, or fewer keys at a time")
 }
@@ -97,7 +97,7 @@ func checkBitmapCohortQuestion(q *ebbv1.BitmapCohortQuestion) *Error {
 			return ErrBadRequest.Errorf("period %d has a name of %d bytes: the limit is %d", i, n, KeyLenMax)
 		}
 		if err := checkBitmapExpr(p.GetExpr(), 1, &terms); err != nil {
-			if terms > BitTermsMax { // a cohort is of one range, and what is stored in periods is rolled up, too
+			if terms > BitTermsMax { // a cohort is of one range, and ranges stored in periods are rolled up, too
 				return err.WithHint("take shorter ranges; or bring each period into a namespace without roll-ups, and " +
 					"ask there: ebb bits export KEY, ebb bits load KEY FILE")
 			}
@@ -112,7 +112,7 @@ func checkBitmapCohortQuestion(q *ebbv1.BitmapCohortQuestion) *Error {
 	return checkIDRange(q.GetRange())
 }
 
-// checkIDRange refuses a range of ids that is upside down.
+// checkIDRange refuses a range of ids whose first is above its last.
 func checkIDRange(r *ebbv1.BitRange) *Error {
 	if r != nil && r.GetFirst() > r.GetLast() {
 		return checkRange(r.GetFirst(), r.GetLast(), 0)
@@ -133,7 +133,7 @@ func CheckStoreBitmap(req *ebbv1.StoreBitmapRequest) *Error {
 	return CheckStored(req.GetKey(), req.GetExpr())
 }
 
-// CheckStored checks what a key is to hold.
+// CheckStored checks a key and the expression that it is to store.
 func CheckStored(key []byte, x *ebbv1.BitmapExpr) *Error {
 	if err := CheckKey(key); err != nil {
 		return err

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// GraceDefaultUS is for how long a deleted namespace can be undeleted where nothing else is said.
+	// GraceDefaultUS is how long a deleted namespace can be undeleted if the request does not say.
 	GraceDefaultUS = int64(24 * time.Hour / time.Microsecond)
-	// GraceMaxUS is for how long at most.
+	// GraceMaxUS is the longest time that a request may set.
 	GraceMaxUS = int64(366 * 24 * time.Hour / time.Microsecond)
 )
 
-// GraceUS returns a grace time in microseconds, rounded away from 0: nothing but 0 means that there is none, and a
-// namespace whose keys cannot be brought back.
+// GraceUS returns a grace time in microseconds, rounded away from 0. So only a grace of 0 becomes 0, which means that
+// the keys of the namespace cannot be brought back.
 func GraceUS(grace time.Duration) int64 {
 	us := grace.Microseconds()
 	switch rest := grace % time.Microsecond; {
@@ -27,7 +27,7 @@ func GraceUS(grace time.Duration) int64 {
 	return us
 }
 
-// ErrDeleted says that a namespace was deleted, and what can be done about it. The namespace must be deleted.
+// ErrDeleted says that a namespace was deleted, and what the caller can do. ns must be deleted.
 func ErrDeleted(ns *ebbv1.Namespace) *Error {
 	d := ns.GetDeletion()
 	if d.GetPurging() {
@@ -51,7 +51,7 @@ func ErrStillDeleted(ns *ebbv1.Namespace) *Error {
 
 func deletionTime(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }
 
-// CheckDeletion reports why a namespace cannot be deleted as its definition says.
+// CheckDeletion refuses the deletion in a definition if the namespace cannot be deleted that way.
 func CheckDeletion(ns *ebbv1.Namespace) *Error {
 	switch d := ns.GetDeletion(); {
 	case d == nil:

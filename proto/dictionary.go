@@ -13,18 +13,18 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A namespace may have a dictionary, in which each string has an id, so that bitmaps can hold strings. See
+// A namespace may have a dictionary, which gives each string an id, so that bitmaps can hold strings. See
 // docs/adr/0025.
 
 // Limits of dictionaries.
 const (
-	// NameLenMax is how long a string may be.
+	// NameLenMax is the longest string, in bytes.
 	NameLenMax = BinLenMax
-	// NamesMax is how many strings a command, a request or a question names.
+	// NamesMax is the most strings in a command, a request or a question.
 	NamesMax = BatchOpsMax
-	// NamedIDsMax is for how many ids a question asks for their strings.
+	// NamedIDsMax is the most ids whose strings a question asks for.
 	NamedIDsMax = BitPageMax
-	// PartNamesMax is how many strings a part of a dictionary has at most.
+	// PartNamesMax is the most strings in a part of a dictionary.
 	PartNamesMax = 1 << 28
 )
 
@@ -38,8 +38,8 @@ const (
 // HasDictionary says whether ids of the bitmaps of a namespace stand for strings.
 func HasDictionary(ns *ebbv1.Namespace) bool { return ns.GetDictionary().GetParts() > 0 }
 
-// NamePart returns the part, 0 to parts-1, of the dictionary of a namespace that has a string. Like ShardOf it is part
-// of the wire contract.
+// NamePart returns the part, 0 to parts-1, that stores a string in the dictionary of a namespace. Like ShardOf it is
+// part of the wire contract.
 //
 //	part = xxh3-64(uvarint(len(ns)) ns name) % parts
 //
@@ -52,11 +52,11 @@ func NamePart(namespace string, name []byte, parts uint32) uint32 {
 	return uint32(xxh3.Hash(b) % uint64(parts))
 }
 
-// NamePartShard returns the shard, 1 to shards, that has a part of a dictionary.
+// NamePartShard returns the shard, 1 to shards, that holds a part of a dictionary.
 func NamePartShard(part, shards uint32) uint32 { return 1 + part%shards }
 
-// CheckName refuses what cannot be in a dictionary: what is no text, so that a list of strings can be written a line
-// each.
+// CheckName refuses strings that cannot be in a dictionary. A string must be text without control characters, so that a
+// list of strings can be written with one string a line.
 func CheckName(name []byte) *Error {
 	switch {
 	case len(name) == 0:
@@ -71,7 +71,7 @@ func CheckName(name []byte) *Error {
 	return nil
 }
 
-// hasControls looks at runes only if there are others than those of ASCII.
+// hasControls decodes runes only if there are bytes outside of ASCII.
 func hasControls(name []byte) bool {
 	for _, c := range name {
 		switch {
@@ -102,8 +102,8 @@ func checkNames(names [][]byte) *Error {
 	return nil
 }
 
-// Names visits the strings of a serialised Names message in order, until visit says no, and reports whether it is well
-// formed and all were visited.
+// Names visits the strings of a serialised Names message in order, until visit returns false. It returns the number of
+// shards in the message, and whether the message is well formed and all strings were visited.
 func Names(raw []byte, visit func(name []byte) bool) (shards uint32, ok bool) {
 	ok = WalkFields(raw, func(num protowire.Number, v uint64, b []byte) bool {
 		switch num {
@@ -117,8 +117,8 @@ func Names(raw []byte, visit func(name []byte) bool) (shards uint32, ok bool) {
 	return shards, ok
 }
 
-// NamesShards returns how many shards the sender of a serialised Command counts that gives ids to strings; false if it
-// is another command.
+// NamesShards returns the number of shards in a serialised Command that gives ids to strings. ok is false for any other
+// command.
 func NamesShards(command []byte) (shards uint32, ok bool) {
 	WalkFields(command, func(num protowire.Number, _ uint64, body []byte) bool {
 		if num == FieldCommandNames {
@@ -163,7 +163,7 @@ func checkNamesQuestion(q *ebbv1.NamesQuestion) *Error {
 	return checkNames(q.GetNames())
 }
 
-// checkDictionary checks what a definition says about its dictionary.
+// checkDictionary checks the settings of a definition about its dictionary.
 func checkDictionary(ns *ebbv1.Namespace) *Error {
 	switch d := ns.GetDictionary(); {
 	case d == nil:

@@ -8,26 +8,25 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Error is a refusal or failure with a stable code. It crosses the wire as
-// ebbv1.Error and compares by code: errors.Is(err, ErrNotLeader) holds for
-// every Error of that code, whatever it says.
+// Error is a refusal or failure with a stable code. It crosses the wire as ebbv1.Error. errors.Is compares codes only:
+// errors.Is(err, ErrNotLeader) is true for every Error with that code, whatever its message.
 type Error struct {
 	Code    ebbv1.Code
 	Message string // one sentence that names the thing and the limit
 	Hint    string // the next step, if there is one
 	Shard   uint32
-	Leader  string // of NOT_LEADER: the node that leads, if known
+	Leader  string // of NOT_LEADER: the leading node, if known
 
 	RetryAfterUS int64 // of OVERLOADED and OUT_OF_MEMORY
 
 	Line, Column uint32 // of BAD_QUERY: where in the text, from 1; the column in characters
 }
 
-// UnknownOutcomeHint is the next step where a write may or may not have been applied.
+// UnknownOutcomeHint is the hint of errors after which the caller cannot know whether a write was applied.
 const UnknownOutcomeHint = "send it again under the same idempotency key (in a session: the same sequence), " +
 	"so that nothing counts twice; without one, look whether it was applied"
 
-// Next steps of callers with identities of their own, which a command line has not.
+// Hints for callers that send sessions or idempotency keys; a command line does not.
 const (
 	HintSession      = "use a session for many commands"
 	HintWithinWindow = "a command may be tried again within the window only"
@@ -104,20 +103,20 @@ var (
 	ErrDuplicateNode = &Error{Code: ebbv1.Code_CODE_DUPLICATE_NODE, Message: "two nodes with one name"}
 )
 
-// Errorf makes an Error of the sentinel's code. The message wraps nothing:
-// what matters about a cause is in its words.
+// Errorf makes an Error with the code and the hint of e. It wraps no error: the message must say what matters about the
+// cause.
 func (e *Error) Errorf(format string, args ...any) *Error {
 	return &Error{Code: e.Code, Message: fmt.Sprintf(format, args...), Hint: e.Hint}
 }
 
-// WithHint returns a copy that names the next step.
+// WithHint returns a copy of e with the hint.
 func (e *Error) WithHint(hint string) *Error {
 	c := *e
 	c.Hint = hint
 	return &c
 }
 
-// WithShard returns a copy that names the shard.
+// WithShard returns a copy of e with the shard.
 func (e *Error) WithShard(shard uint32) *Error {
 	c := *e
 	c.Shard = shard
@@ -135,7 +134,7 @@ func (e *Error) Is(target error) bool {
 	return errors.As(target, &t) && t.Code == e.Code
 }
 
-// Wire returns the error as it crosses the wire; nil for nil.
+// Wire returns the error as a message for the wire; nil for nil.
 func (e *Error) Wire() *ebbv1.Error {
 	if e == nil {
 		return nil
@@ -157,7 +156,7 @@ func FromWire(w *ebbv1.Error) *Error {
 	}
 }
 
-// AsError finds the Error in err's chain, or makes an INTERNAL one of it; nil for nil.
+// AsError returns the first Error in err's chain, or makes an INTERNAL Error from err; nil for nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil

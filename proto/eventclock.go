@@ -2,11 +2,11 @@ package proto
 
 import "github.com/ebbdb/ebb/proto/ebbv1"
 
-// MaxJumpDefaultUS is how far ahead of the event clock of its namespace an event may be dated where nothing else is
-// said: 30 days.
+// MaxJumpDefaultUS is how far ahead of its namespace's event clock an event may be dated by default: 30 days.
 const MaxJumpDefaultUS = 30 * 24 * 3600 * 1_000_000
 
-// MaxJumpUS is how far ahead of the event clock of a namespace an event may be dated, in microseconds; 0 is no limit.
+// MaxJumpUS is how far ahead of the event clock of a namespace an event may be dated, in microseconds; 0 means no
+// limit.
 func MaxJumpUS(ns *ebbv1.Namespace) int64 {
 	if ns.MaxJumpUs == nil {
 		return MaxJumpDefaultUS
@@ -17,7 +17,7 @@ func MaxJumpUS(ns *ebbv1.Namespace) int64 {
 // OnEventTime says whether a namespace has an event clock.
 func OnEventTime(ns *ebbv1.Namespace) bool { return ns.GetClock() == ebbv1.Clock_CLOCK_EVENT }
 
-// Later says whether a clock is of a later epoch than another, or has come further in the same one.
+// Later says whether clock a has a later epoch than clock b, or a later time in the same epoch.
 func Later(a, b *ebbv1.EventClock) bool {
 	return a.GetEpoch() > b.GetEpoch() || a.GetEpoch() == b.GetEpoch() && a.GetNowUs() > b.GetNowUs()
 }
@@ -41,7 +41,7 @@ func checkEventClock(ns *ebbv1.Namespace) *Error {
 	return nil
 }
 
-// CheckClockSetting checks whether the event clock of a namespace can be set to the time that its definition says.
+// CheckClockSetting checks whether the event clock of a namespace can be set to the time in its definition.
 func CheckClockSetting(ns *ebbv1.Namespace) *Error {
 	name, at := ns.GetName(), ns.GetClockSetting().GetTimeUs()
 	switch {
@@ -61,7 +61,7 @@ func CheckClockSetting(ns *ebbv1.Namespace) *Error {
 	return nil
 }
 
-// QuestionAsOf returns the time at which a question is to be answered, 0 if it does not say.
+// QuestionAsOf returns the as-of time of a question in microseconds; 0 if it has none.
 func QuestionAsOf(q *ebbv1.Question) int64 {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Distribution:

@@ -19,8 +19,8 @@ func CheckFeedKind(kind ebbv1.Kind) *Error {
 	return nil
 }
 
-// ErrNoPhrases refuses a feed whose phrases are not there: a mistyped name would otherwise count nothing, and not say
-// so.
+// ErrNoPhrases refuses a feed whose phrases do not exist. Without this error, a mistyped name would count nothing and
+// report no error.
 func ErrNoPhrases(key []byte) *Error {
 	return ErrKeyNotFound.Errorf("key %q holds no phrases", key).WithHint("add some: ebb phrases add KEY PHRASE...")
 }
@@ -54,7 +54,7 @@ func CheckFeed(f *ebbv1.FeedRequest) *Error {
 	return CheckTime(f.GetTimeUs())
 }
 
-// FeedQuestions are what a feed asks, one for each text.
+// FeedQuestions are the questions of a feed, one for each text.
 func FeedQuestions(f *ebbv1.FeedRequest) []*ebbv1.Question {
 	questions := make([]*ebbv1.Question, len(f.GetTexts()))
 	for i, text := range f.GetTexts() {
@@ -63,7 +63,7 @@ func FeedQuestions(f *ebbv1.FeedRequest) []*ebbv1.Question {
 	return questions
 }
 
-// FoundIn adds up what the answers to a feed's questions have found, by the bytes of the phrase.
+// FoundIn sums the matches in the answers to a feed's questions, ordered by the bytes of the phrase.
 func FoundIn(f *ebbv1.FeedRequest, answers []*ebbv1.Answer) ([]*ebbv1.Found, *Error) {
 	counts := map[string]uint32{}
 	for _, a := range answers {
@@ -85,7 +85,7 @@ func FoundIn(f *ebbv1.FeedRequest, answers []*ebbv1.Answer) ([]*ebbv1.Found, *Er
 	return found, nil
 }
 
-// FeedIncrements are what is counted of what a feed has found, one for each phrase.
+// FeedIncrements are the increments that count what a feed has found, one for each phrase.
 func FeedIncrements(f *ebbv1.FeedRequest, found []*ebbv1.Found) []*ebbv1.Increment {
 	increments := make([]*ebbv1.Increment, len(found))
 	for i, x := range found {

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// WalkFields visits the fields of a serialised message, numbers (varints and
-// those of 64 bits) as v and bytes as b, until visit says no; others are skipped. It reports whether
-// the message is well formed and all were visited.
+// WalkFields visits the fields of a serialised message until visit returns false. It passes numbers (varints and 64-bit
+// numbers) as v and bytes as b; it skips other fields. It reports whether the message is well formed and all fields
+// were visited.
 func WalkFields(raw []byte, visit func(num protowire.Number, v uint64, b []byte) bool) bool {
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)
@@ -41,19 +41,19 @@ func WalkFields(raw []byte, visit func(num protowire.Number, v uint64, b []byte)
 	return true
 }
 
-// shape is how the fields of a message lie on the wire, by their numbers.
+// shape is the wire format of a message's fields, by their numbers.
 type shape []wireField
 
 type wireField struct {
 	known bool
 	typ   protowire.Type
-	// of bytes: whether they are UTF-8 or a message, and its shape
+	// For a field of bytes: whether it is UTF-8 text, whether it is a message, and the shape of that message.
 	text, message bool
 	of            shape
 }
 
-// shapeOf is the shape of a message that holds no list of numbers, which lie there in one of two ways, and none of its
-// own type.
+// shapeOf is the shape of a message type. The type must not contain lists of numbers, which have two wire formats, nor
+// a message of its own type.
 func shapeOf(m pb.Message) shape { return describedShape(m.ProtoReflect().Descriptor()) }
 
 func describedShape(d protoreflect.MessageDescriptor) shape {
@@ -82,10 +82,10 @@ func describedShape(d protoreflect.MessageDescriptor) shape {
 	return s
 }
 
-// fits reports whether a message is what the generated code reads as [WalkFields] does, at each level of it: no field
-// has another type than its own, which the one passes over and the other does not, nor a number beyond
-// [protowire.MaxValidNumber], and text is UTF-8. WalkFields minds none of this, in a log that has it; what comes in
-// must be the same to everybody.
+// fits reports whether [WalkFields] reads a message exactly as the generated code does, at each level of nesting. Every
+// field has its own wire type (generated code skips other types, and WalkFields does not), no number exceeds
+// [protowire.MaxValidNumber], and text is UTF-8. WalkFields accepts messages that break these rules, because logs may
+// contain them. New messages must have only one reading.
 func (s shape) fits(raw []byte) bool {
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)

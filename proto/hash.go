@@ -6,14 +6,13 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// ShardOf returns the shard, 1 to shards, that holds a key. It is part of the
-// wire contract: clients, nodes and restored backups must agree on it for ever.
+// ShardOf returns the shard, 1 to shards, that holds a key. It is part of the wire contract: clients, nodes and
+// restored backups must all compute the same shard, now and in later versions.
 //
 //	shard = 1 + xxh3-64(uvarint(len(ns)) ns route) % shards
 //
-// The hash is unseeded. route is the key, except that a key whose last segment
-// is a period (2011, 2011-Q4, 2011-11, 2011-W44, 2011-11-01, 2011-11-01T13) routes by
-// its directory, so that the periods of one family live together.
+// The hash is unseeded. route is the key. If the last segment of the key is a period (2011, 2011-Q4, 2011-11, 2011-W44,
+// 2011-11-01, 2011-11-01T13), route is the part before that segment. So all periods of one family are in one shard.
 func ShardOf(namespace string, key []byte, shards uint32) uint32 {
 	route := Route(key)
 	if len(namespace)+len(route) <= 128-binary.MaxVarintLen64 {

@@ -22,7 +22,7 @@ type IncrementWire struct {
 	Text     []byte
 	HasText  bool
 
-	beyond bool // a field has a number that none may have, see shape.fits
+	beyond bool // a field number is out of range, see shape.fits
 }
 
 // Parse reads one serialised Increment and reports whether it is well formed.
@@ -73,11 +73,11 @@ func (in *IncrementWire) Parse(raw []byte) bool {
 	return true
 }
 
-// amountTag begins an amount.
+// amountTag is the first byte of an amount.
 const amountTag = FieldIncrementAmount<<3 | byte(protowire.Fixed64Type)
 
-// headEnds returns where the key and the bin end of an increment that begins as nearly every one does, and as
-// AppendIncrement writes it: with a short key and a short bin. It returns 0 if it begins otherwise.
+// headEnds returns where the key and the bin of an increment end. It returns 0 unless the increment begins with a short
+// key and a short bin, as AppendIncrement writes them; nearly all increments do.
 func headEnds(raw []byte) (key, bin int) {
 	if len(raw) < 4 || raw[0] != FieldIncrementKey<<3|byte(protowire.BytesType) || raw[1] >= 0x80 {
 		return 0, 0
@@ -92,7 +92,8 @@ func headEnds(raw []byte) (key, bin int) {
 	return key, bin
 }
 
-// head reads a short key, a short bin and perhaps an amount. It returns what is left; all of it if it begins otherwise.
+// head reads a short key, a short bin and perhaps an amount. It returns the remaining bytes: raw itself if it begins
+// otherwise.
 func (in *IncrementWire) head(raw []byte) (rest []byte) {
 	key, bin := headEnds(raw)
 	if bin == 0 {
@@ -107,7 +108,8 @@ func (in *IncrementWire) head(raw []byte) (rest []byte) {
 	return raw
 }
 
-// WellFormedIncrement reports whether Parse takes a serialised Increment. It does not parse the most usual ones.
+// WellFormedIncrement reports whether Parse accepts a serialised Increment. It does not parse the most usual
+// increments.
 func WellFormedIncrement(raw []byte) bool {
 	_, bin := headEnds(raw)
 	if bin > 0 && (bin == len(raw) || bin+9 == len(raw) && raw[bin] == amountTag) {
@@ -117,8 +119,8 @@ func WellFormedIncrement(raw []byte) bool {
 	return in.Parse(raw)
 }
 
-// NextIncrement takes the bytes of one increment off a serialised Increments
-// message. It reports false if the message is malformed.
+// NextIncrement splits the bytes of one increment off a serialised Increments message. ok is false if the message is
+// malformed.
 func NextIncrement(raw []byte) (one, rest []byte, ok bool) {
 	if len(raw) >= 2 && raw[0] == FieldIncrementsIncrements<<3|byte(protowire.BytesType) && raw[1] < 0x80 {
 		end := int(raw[1]) + 2

@@ -8,28 +8,29 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Limits of what is about keys themselves.
+// Limits of keys, patterns and images.
 const (
-	// KeysListMax is the most keys that one answer lists, and KeysListDefault what it does when nothing is said.
+	// KeysListMax is the most keys that one answer lists, and KeysListDefault the number when a question has no limit.
 	KeysListMax     = 10_000
 	KeysListDefault = 100
-	// PatternsPerAskMax is the most patterns that one question names.
+	// PatternsPerAskMax is the most patterns in one question.
 	PatternsPerAskMax = 16
-	// ImageBytesMax bounds what a key may hold to be put under another name in another shard: it fits one command with
-	// the longest names, and the command fits one entry of the log.
+	// ImageBytesMax bounds the image of a key that is renamed to another shard. Such an image fits one command with the
+	// longest names, and the command fits one entry of the log.
 	ImageBytesMax = CommandBytesMax - 1<<10
-	// LargeImageBytesMax is what one answer has of an image. Before VersionAdds it bounds one that goes in pieces.
+	// LargeImageBytesMax is the most bytes of an image in one answer. Before VersionAdds it bounds images sent in
+	// pieces.
 	LargeImageBytesMax = MessageBytesMax - 64<<10
-	// UploadsBytesMax bounds the images that are on their way to a shard together. SketchBytesMax bounds one of them:
-	// it may take all that room.
+	// UploadsBytesMax bounds the total size of the images that are being uploaded to a shard. SketchBytesMax bounds one
+	// image: it may take all that room.
 	UploadsBytesMax = 4 * LargeImageBytesMax
 	SketchBytesMax  = UploadsBytesMax
-	// UploadExpiryUS is after how long without a piece an image that is not whole is forgotten, in shard time.
+	// UploadExpiryUS is the time without a new piece after which an incomplete image is removed, in shard time.
 	UploadExpiryUS = 600_000_000
-	// ImageBothVersion is the version of images, their second byte, from which on they have the counts of both
+	// ImageBothVersion is the version of images, their second byte, from which on they contain the counts of both
 	// half-lives.
 	ImageBothVersion = 2
-	// TTLMaxUS is the longest time from now that a key may be given to live.
+	// TTLMaxUS is the longest time to live that a key may have.
 	TTLMaxUS = HalfLifeMaxUS
 )
 
@@ -51,7 +52,7 @@ func CheckPattern(pattern []byte) *Error {
 	return nil
 }
 
-// checkKeysOrPatterns checks what a question is about: keys, patterns, or both.
+// checkKeysOrPatterns checks the keys and patterns of a question, which must have at least one of either.
 func checkKeysOrPatterns(keys, patterns [][]byte) *Error {
 	if n := len(patterns); n > PatternsPerAskMax {
 		return ErrBadCount.Errorf("%d patterns: a question names %d at most", n, PatternsPerAskMax)
@@ -67,7 +68,7 @@ func checkKeysOrPatterns(keys, patterns [][]byte) *Error {
 	return checkKeys(keys)
 }
 
-// QuestionPatterns returns the patterns that a question names, those of a baseline last.
+// QuestionPatterns returns the patterns that a question names; patterns of a baseline are last.
 func QuestionPatterns(q *ebbv1.Question) [][]byte {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
@@ -84,12 +85,12 @@ func QuestionPatterns(q *ebbv1.Question) [][]byte {
 	return nil
 }
 
-// Everywhere says whether a question is about all shards: one that names no key, or a pattern.
+// Everywhere says whether a question must be asked of all shards: it names no key, or it names a pattern.
 func Everywhere(q *ebbv1.Question) bool {
 	return len(QuestionKeys(q)) == 0 || len(QuestionPatterns(q)) > 0
 }
 
-// CheckKind refuses a kind that there is not; none at all passes.
+// CheckKind refuses an unknown kind; KIND_UNSPECIFIED passes.
 func CheckKind(kind ebbv1.Kind) *Error {
 	if kind < ebbv1.Kind_KIND_UNSPECIFIED || kind > KindMax {
 		return ErrBadRequest.Errorf("kind %d is unknown: %s", kind, KindNames())
@@ -184,7 +185,7 @@ func checkKeysRequest(namespace string, keys [][]byte, id *ebbv1.IdempotencyKey)
 	return checkKeys(keys)
 }
 
-// checkKeysCommand checks a command about keys as clients may send it.
+// checkKeysCommand checks a command about keys from a client.
 func checkKeysCommand(field int, raw []byte) *Error {
 	switch field {
 	case FieldCommandDelete:
@@ -230,8 +231,8 @@ func checkKeysCommand(field int, raw []byte) *Error {
 	return CheckKey(c.GetKey())
 }
 
-// putsOf is how many fields of a serialised PutKey say what to put. Builds that do not know all of them would take
-// another one for the last.
+// putsOf is the number of fields in a serialised PutKey that say what to put. With several, builds that do not know all
+// of the fields would use a different one.
 func putsOf(raw []byte) (n int) {
 	WalkFields(raw, func(num protowire.Number, _ uint64, _ []byte) bool {
 		switch num {
@@ -253,7 +254,7 @@ const (
 	fieldPutKMV    = 8
 )
 
-// WithoutNewPuts is a serialised PutKey without what builds from before storage version 11 do not know.
+// WithoutNewPuts returns a serialised PutKey without the fields that builds before storage version 11 do not know.
 func WithoutNewPuts(raw []byte) (out []byte) {
 	for rest := raw; len(rest) > 0; {
 		num, typ, n := protowire.ConsumeTag(rest)
@@ -272,7 +273,7 @@ func WithoutNewPuts(raw []byte) (out []byte) {
 	return out
 }
 
-// checkPutPiece checks a piece of an image as clients may send it.
+// checkPutPiece checks a piece of an image from a client.
 func checkPutPiece(raw []byte) *Error {
 	var c ebbv1.PutPiece
 	if err := Decode(raw, &c); err != nil {
@@ -281,7 +282,8 @@ func checkPutPiece(raw []byte) *Error {
 	return CheckPutPiece(&c, SketchBytesMax)
 }
 
-// CheckPutPiece checks everything about a piece that does not depend on state. most bounds its image.
+// CheckPutPiece checks everything about a piece that does not depend on state. most bounds the size of its image, in
+// bytes.
 func CheckPutPiece(c *ebbv1.PutPiece, most uint64) *Error {
 	n := uint64(len(c.GetData()))
 	switch {
@@ -295,7 +297,7 @@ func CheckPutPiece(c *ebbv1.PutPiece, most uint64) *Error {
 	return nil
 }
 
-// checkSourcesQuestion checks how many sources are asked for, 1 to KeysListMax, and the name that they come after.
+// checkSourcesQuestion checks the number of sources, at most KeysListMax, and the name after which the list begins.
 func checkSourcesQuestion(q *ebbv1.SourcesQuestion) *Error {
 	if q.GetLimit() > KeysListMax {
 		return ErrBadCount.Errorf("%d sources: an answer lists 1 to %d", q.GetLimit(), KeysListMax)

@@ -6,16 +6,16 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A stored value of gocountme is k and the least hashes of the members of a set, at most k of them, largest first,
-// each 8 bytes in big endian. With k hashes it is full: the set has more members, and the largest hash is where its
-// sample ends. A set of ebb that keeps n hashes is such a value of k = n + 1.
+// A stored value of gocountme is k and the smallest hashes of the members of a set: at most k hashes, in descending
+// order, each 8 bytes in big endian. With k hashes it is full: the set has more members, and the largest hash is the
+// bound of its sample. A set of ebb that keeps n hashes is such a value with k = n + 1.
 const (
 	KMVSizeMin  = 17
 	KMVSizeMax  = 65537
 	KMVBytesMax = 8 + 8*KMVSizeMax
 )
 
-// AppendKMV appends a value with k and hashes from the largest on.
+// AppendKMV appends a value with k and hashes, which must descend.
 func AppendKMV(b []byte, k uint64, hashes ...uint64) []byte {
 	b = binary.BigEndian.AppendUint64(b, k)
 	for _, h := range hashes {
@@ -24,7 +24,7 @@ func AppendKMV(b []byte, k uint64, hashes ...uint64) []byte {
 	return b
 }
 
-// CheckKMV refuses what is no such value, or one that no set of ebb can be.
+// CheckKMV refuses bytes that are not such a value, and values that no set of ebb can be.
 func CheckKMV(raw []byte) *Error {
 	if len(raw) < 8 || len(raw)%8 != 0 {
 		return ErrBadRequest.Errorf("a value of gocountme of %d bytes: it is k and hashes, 8 bytes each", len(raw))

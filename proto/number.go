@@ -13,8 +13,8 @@ var (
 )
 
 // ParseNumber reads a number as strconv.ParseFloat does, without the underscores and the hexadecimal digits of Go's
-// literals. Its error says why in words that may follow the text. A number that is too large is infinite, with an error
-// of strconv.ErrRange.
+// literals. Its error is a phrase that can follow the text. For a number that is too large it returns an infinity and
+// an error of strconv.ErrRange.
 func ParseNumber(text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	switch {

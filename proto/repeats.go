@@ -10,13 +10,13 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// RepeatedQuestions returns for each question the position of the first that asks the same, which is its own if none
-// before it does. It returns nil when no question asks what another does.
+// RepeatedQuestions returns for each question the position of the first equal question; its own position if none before
+// it is equal. It returns nil when no two questions are equal.
 func RepeatedQuestions(questions []*ebbv1.Question) []int {
 	return repeated(len(questions), func(i int) (*ebbv1.Question, uint64) { return questions[i], 0 })
 }
 
-// RepeatedShardQuestions is RepeatedQuestions for questions to shards. It takes no notice of `also`.
+// RepeatedShardQuestions is RepeatedQuestions for questions to shards. It ignores `also`.
 func RepeatedShardQuestions(questions []*ebbv1.ShardQuestion) []int {
 	return repeated(len(questions), func(i int) (*ebbv1.Question, uint64) {
 		to := uint64(questions[i].GetShard()) << 2
@@ -30,7 +30,7 @@ func RepeatedShardQuestions(questions []*ebbv1.ShardQuestion) []int {
 	})
 }
 
-// quickHash is a cheap hash of the namespace and the keys. Equal questions have the same.
+// quickHash is a cheap hash of the namespace, the keys and the destination. Equal questions have equal hashes.
 func quickHash(q *ebbv1.Question, to uint64) uint64 {
 	h := xxh3.HashStringSeed(q.GetNamespace(), to)
 	if keys := QuestionKeys(q); len(keys) > 0 {
@@ -39,17 +39,17 @@ func quickHash(q *ebbv1.Question, to uint64) uint64 {
 	return h
 }
 
-// asked is a question by the hash of its bytes, and to whom it goes.
+// asked identifies a question by the hash of its bytes and by its destination.
 type asked struct {
 	hash xxh3.Uint128
 	to   uint64
 }
 
-// fewQuestions is how many questions are compared each with each, for which nothing is allocated.
+// fewQuestions is how many questions are compared pairwise, which allocates nothing.
 const fewQuestions = 64
 
-// repeated compares n questions, each with whom it goes to. It encodes only those whose quickHash is that of another:
-// in a usual request there are few or none. Each is encoded once, however many it goes to.
+// repeated compares n questions, each with its destination. It encodes only questions that share their quickHash with
+// another: in a usual request, few or none. Each is encoded once, however many destinations it has.
 func repeated(n int, question func(i int) (q *ebbv1.Question, to uint64)) []int {
 	if n < 2 {
 		return nil
@@ -81,7 +81,7 @@ func repeated(n int, question func(i int) (q *ebbv1.Question, to uint64)) []int 
 			at[asked{hash, to}] = i
 			continue
 		}
-		if other, _ := question(first); other == q || pb.Equal(other, q) { // else two hashes are the same by chance
+		if other, _ := question(first); other == q || pb.Equal(other, q) { // otherwise two hashes are equal by chance
 			firsts[i], again = first, true
 		}
 	}
@@ -91,7 +91,7 @@ func repeated(n int, question func(i int) (q *ebbv1.Question, to uint64)) []int 
 	return firsts
 }
 
-// sharedBy returns the values that occur more than once; nil if none does.
+// sharedBy returns the values that occur more than once; nil if there are none.
 func sharedBy(values []uint64) (shared map[uint64]struct{}) {
 	share := func(v uint64) {
 		if shared == nil {
@@ -120,12 +120,12 @@ func sharedBy(values []uint64) (shared map[uint64]struct{}) {
 func hashOf(q *ebbv1.Question) xxh3.Uint128 {
 	raw, err := pb.MarshalOptions{Deterministic: true}.Marshal(q)
 	if err != nil {
-		return xxh3.Uint128{} // pb.Equal tells such questions apart
+		return xxh3.Uint128{} // pb.Equal distinguishes such questions
 	}
 	return xxh3.Hash128(raw)
 }
 
-// fewKeys is how many keys are compared each with each, for which nothing is allocated.
+// fewKeys is how many keys are compared pairwise, which allocates nothing.
 const fewKeys = 16
 
 func anyTwice(keys [][]byte) bool {
@@ -139,7 +139,7 @@ func anyTwice(keys [][]byte) bool {
 	return false
 }
 
-// DistinctKeys returns keys without those that came before: the list itself when none did.
+// DistinctKeys returns keys without repetitions, in order: the list itself when there are none.
 func DistinctKeys(keys [][]byte) [][]byte {
 	if len(keys) <= fewKeys && !anyTwice(keys) {
 		return keys

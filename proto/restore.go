@@ -4,7 +4,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// FieldCommandRestore is the field of a Command; a test holds it to the descriptor.
+// FieldCommandRestore is a field number of Command; a test checks it against the descriptor.
 const FieldCommandRestore = 40
 
 const (
@@ -12,7 +12,7 @@ const (
 	RestoreNameLenMax = 64
 	// RestorePieceBytesMax bounds one piece of a snapshot.
 	RestorePieceBytesMax = 128 << 10
-	// SnapshotHaveMax is how many chunks a caller may say it has.
+	// SnapshotHaveMax is the most chunks that a caller may list as present.
 	SnapshotHaveMax = 1 << 16
 	// ChunkHashLen is the length of a chunk's name: SHA-256.
 	ChunkHashLen = 32
@@ -63,7 +63,7 @@ func restoreGrows(body []byte) bool {
 	return Decode(body, &c) == nil && c.GetPiece() != nil
 }
 
-// RestoreStep names the step that the body of a command is which restores; "" of a piece.
+// RestoreStep names the step of a restore in the body of a command; "" for a piece.
 func RestoreStep(body []byte) string {
 	var c ebbv1.RestoreShard
 	if Decode(body, &c) != nil {

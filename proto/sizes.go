@@ -10,19 +10,19 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// CountMinCellsMax is the most cells that a namespace may give a countmin, 8 bytes each once a quarter of them are
-// used.
+// CountMinCellsMax is the most cells that a namespace may set for a countmin. A cell takes 8 bytes once a quarter of
+// all cells is used.
 const CountMinCellsMax = 1 << 20
 
-// SetMembersMax is the most members of a set that a namespace may keep. SetMembersEbbing is that of sets that fade, and
-// of all before VersionAdds.
+// SetMembersMax is the most members of a set that a namespace may set. SetMembersEbbing is the limit for sets that
+// fade, and for all sets before VersionAdds.
 const (
 	SetMembersMax    = 65536
 	SetMembersEbbing = 4096
 )
 
-// DefaultSizes is how large keys are made where nothing else is said. The bytes are those of a key that is full: a
-// new one takes some hundreds, and more as it fills.
+// DefaultSizes are the sizes of new keys when a namespace does not set them. The bytes in the comments are for a full
+// key: a new key takes some hundreds of bytes, and more as it fills.
 func DefaultSizes() *ebbv1.Sizes {
 	return &ebbv1.Sizes{
 		CountminEpsilon: 0.01, CountminDelta: 0.01, // 272 counters in 5 rows
@@ -37,10 +37,10 @@ func DefaultSizes() *ebbv1.Sizes {
 	}
 }
 
-// size is the range of a field of ebbv1.Sizes. Whatever is within it can be made.
+// size is the range of a field of ebbv1.Sizes. Every value within the range is possible.
 type size struct{ least, most float64 }
 
-// sizes has the ranges of all fields. What they take together is checked apart.
+// sizes has the ranges of all fields. Their combined limits are checked separately.
 var sizes = map[protoreflect.Name]size{
 	"countmin_epsilon":   {1e-5, 0.5},
 	"countmin_delta":     {1e-9, 0.5},
@@ -91,7 +91,7 @@ func checkSizesAt(s *ebbv1.Sizes, version uint32) *Error {
 	return nil
 }
 
-// checkTemplate checks what a namespace makes of keys that are new, while a storage version is in force.
+// checkTemplate checks the settings that a namespace has for new keys, while a storage version is in force.
 func checkTemplate(ns *ebbv1.Namespace, version uint32) *Error {
 	switch kind := ns.GetKind(); {
 	case kind < ebbv1.Kind_KIND_DISTRIBUTION || kind > KindMax:
@@ -111,7 +111,7 @@ func checkTemplate(ns *ebbv1.Namespace, version uint32) *Error {
 	return nil
 }
 
-// fillSizes gives every field of s that is 0 the value it has in base.
+// fillSizes returns s with every field that is 0 taken from base.
 func fillSizes(s, base *ebbv1.Sizes) *ebbv1.Sizes {
 	out := pb.Clone(base).(*ebbv1.Sizes)
 	if out == nil {
@@ -122,12 +122,12 @@ func fillSizes(s, base *ebbv1.Sizes) *ebbv1.Sizes {
 	return out
 }
 
-// SizeName is the name of a field of ebbv1.Sizes as people write it: countmin.epsilon.
+// SizeName is the name of a field of ebbv1.Sizes as users write it: countmin.epsilon.
 func SizeName(fd protoreflect.FieldDescriptor) string {
 	return strings.Replace(string(fd.Name()), "_", ".", 1)
 }
 
-// SizeNames lists the sizes there are, by kind.
+// SizeNames lists the names of all sizes, by kind.
 func SizeNames() []string {
 	var names []string
 	eachSize(nil, func(fd protoreflect.FieldDescriptor, _ float64) { names = append(names, SizeName(fd)) })
@@ -151,8 +151,8 @@ func numberOf(fd protoreflect.FieldDescriptor, v protoreflect.Value) float64 {
 	return float64(v.Uint())
 }
 
-// SetSize sets a size by its name, as people write it: "countmin.epsilon" or "countmin_epsilon".
-// A number out of range is refused.
+// SetSize sets a size by its name, as users write it: "countmin.epsilon" or "countmin_epsilon". It returns
+// ErrBadNamespace for an unknown name and for a number out of range.
 func SetSize(s *ebbv1.Sizes, name string, v float64) *Error {
 	fd := s.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(strings.Replace(name, ".", "_", 1)))
 	if fd == nil {

@@ -7,17 +7,18 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// In a namespace whose bitmaps are placed by slice a bitmap is several keys of shards. Its own name stands in its home,
-// the shard of its key, and holds one id: its number, drawn at random when it was made. Its ids lie under the name of
-// their part, each in the shard of its slice (see SliceShardOf):
+// In a namespace whose bitmaps are placed by slice, a bitmap is stored as several keys. The key with the bitmap's own
+// name is in its home, the shard of its key, and holds one id: the number of the bitmap (its generation), drawn at
+// random when the bitmap was made. The ids of the bitmap are stored under the name of its part, each in the shard of
+// its slice (see SliceShardOf):
 //
 //	home        key                    { number }
 //	a slice's   0 number (8) key       the ids of the bitmap whose slices are there
 //
-// number is big endian. So a bitmap is made, forgotten or given other ids by one entry in the log of its home.
+// number is big endian. So one entry in the log of the home makes a bitmap, removes it, or gives it other ids.
 
-// PartKeyLenMax is how long the key of a bitmap may be in a namespace of slices: the names of its parts are keys as
-// well.
+// PartKeyLenMax is the longest key of a bitmap in a namespace with placement by slice: the names of its parts must be
+// keys, too.
 const PartKeyLenMax = KeyLenMax - partHead
 
 const partHead = 9
@@ -27,16 +28,16 @@ func BySlice(ns *ebbv1.Namespace) bool {
 	return ns.GetBitmapPlacement() == ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE
 }
 
-// PartName is the name of the parts of a bitmap. No bitmap has the number 0.
+// PartName is the name of the parts of a bitmap. The number 0 is never used.
 func PartName(number uint64, key []byte) []byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 1, partHead+len(key)), number)
 	return append(b, key...)
 }
 
-// IsPartName tells the name of a part from that of a key.
+// IsPartName says whether a name is the name of a part, not of another key.
 func IsPartName(name []byte) bool { return len(name) > partHead && name[0] == 0 }
 
-// PartOf takes the name of a part apart. Any other key is itself, under the number 0.
+// PartOf splits the name of a part into its number and key. For any other key it returns 0 and the key itself.
 func PartOf(name []byte) (number uint64, key []byte) {
 	if !IsPartName(name) {
 		return 0, name
@@ -45,16 +46,16 @@ func PartOf(name []byte) (number uint64, key []byte) {
 }
 
 const (
-	// SliceLeaseUS is how long whatever is done under a number may take, by the clock of who does it and those of the
-	// shards.
+	// SliceLeaseUS is how long an operation under a number may take, by the clock of the caller and by the clocks of
+	// the shards.
 	SliceLeaseUS = 30_000_000
-	// SliceSweepUS is after how long, by the clocks of the shards, the parts under a number are forgotten that no home
-	// names any more. Nothing that was begun before is under way then, as long as clocks differ by less than what it is
-	// longer than a lease.
+	// SliceSweepUS is the time, by the clocks of the shards, after which the parts of a number that no home names are
+	// removed. By then no operation begun before is still running, as long as clocks differ by less than SliceSweepUS
+	// minus SliceLeaseUS.
 	SliceSweepUS = 120_000_000
-	// OrphansMax is how many numbers a shard has to sweep at most before it takes no more for bitmaps to be stored.
+	// OrphansMax is the most numbers that a shard may have to sweep; at the limit it accepts no more bitmaps to store.
 	OrphansMax = 1 << 20
-	// HomeSweptMax is how many numbers one command says are swept.
+	// HomeSweptMax is how many swept numbers one command may report.
 	HomeSweptMax = 1_000
 )
 
@@ -86,14 +87,14 @@ func CheckHome(c *ebbv1.HomeCommand) *Error {
 	return CheckSliceKey(n.GetKey())
 }
 
-// homeGrows says whether a command about numbers of bitmaps makes the shard of their homes larger: a number that is
-// reserved is remembered, and one that is put may make a key.
+// homeGrows says whether a command about numbers of bitmaps makes the home shard larger: a reserved number is stored,
+// and a put may make a key.
 func homeGrows(body []byte) bool {
 	var c ebbv1.HomeCommand
 	return Decode(body, &c) == nil && (c.GetReserve() != nil || c.GetPut().GetCount() > 0)
 }
 
-// CheckSliceKey refuses keys that no bitmap of a namespace of slices may have.
+// CheckSliceKey refuses keys that no bitmap in a namespace with placement by slice may have.
 func CheckSliceKey(key []byte) *Error {
 	switch {
 	case len(key) > PartKeyLenMax:
@@ -104,7 +105,7 @@ func CheckSliceKey(key []byte) *Error {
 	return CheckKey(key)
 }
 
-// EditPieces cuts a change into edits by the shard of their slices, in the order of the shards. They carry no key.
+// EditPieces splits a change into edits by the shard of their slices, ordered by shard. The pieces have no key.
 func EditPieces(namespace string, c *ebbv1.BitChange, shards uint32) []EditPiece {
 	by := map[uint32]*EditPiece{}
 	at := func(slice uint64) *EditPiece {
@@ -141,15 +142,15 @@ func EditPieces(namespace string, c *ebbv1.BitChange, shards uint32) []EditPiece
 	return out
 }
 
-// EditPiece is what a shard gets of a change: ids, which ascend, or ranges.
+// EditPiece is the part of a change for one shard: ascending ids, or ranges.
 type EditPiece struct {
 	Shard  uint32
-	Named  bool // the ids are those of strings
+	Named  bool // the ids stand for strings
 	IDs    []uint64
 	Ranges []*ebbv1.BitRange
 }
 
-// Edits are those of the piece, of a bitmap by this name.
+// Edits are the edits of the piece, for a bitmap with this name.
 func (p *EditPiece) Edits(name []byte, op ebbv1.BitOp) *ebbv1.BitEdits {
 	out := &ebbv1.BitEdits{}
 	if len(p.IDs) > 0 {
@@ -161,7 +162,7 @@ func (p *EditPiece) Edits(name []byte, op ebbv1.BitOp) *ebbv1.BitEdits {
 	return out
 }
 
-// checkBitmapSettings checks what a definition says about bitmaps.
+// checkBitmapSettings checks the settings of a definition about bitmaps.
 func checkBitmapSettings(ns *ebbv1.Namespace) *Error {
 	if u := ns.GetUniverse(); len(u) > 0 {
 		if err := CheckKey(u); err != nil {
@@ -191,7 +192,7 @@ func checkBitmapSettings(ns *ebbv1.Namespace) *Error {
 	return nil
 }
 
-// PeriodName is what people call a unit of roll-ups; empty if there is no such unit.
+// PeriodName is the name of a unit of roll-ups; "" for an unknown unit.
 func PeriodName(unit ebbv1.Period) string {
 	return map[ebbv1.Period]string{
 		ebbv1.Period_PERIOD_DAY: "day", ebbv1.Period_PERIOD_WEEK: "week", ebbv1.Period_PERIOD_MONTH: "month",
@@ -199,8 +200,8 @@ func PeriodName(unit ebbv1.Period) string {
 	}[unit]
 }
 
-// WithUniverse puts the universe of a namespace into each not of an expression that has none. It returns the expression
-// itself when there is nothing to put.
+// WithUniverse returns the expression with the universe of the namespace in each `not` that has no universe of its own.
+// It returns x itself when there is nothing to change. It returns ErrBadRequest if the namespace has no universe.
 func WithUniverse(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) (*ebbv1.BitmapExpr, *Error) {
 	if !lacksUniverse(x) {
 		return x, nil
@@ -224,7 +225,7 @@ func lacksUniverse(x *ebbv1.BitmapExpr) bool {
 	return slices.ContainsFunc(ExprTerms(x), lacksUniverse)
 }
 
-// RewriteExpr copies an expression. It replaces each part by what rewrite makes of it, the inner ones first.
+// RewriteExpr copies an expression. It replaces each part by the result of rewrite, inner parts first.
 func RewriteExpr(x *ebbv1.BitmapExpr, rewrite func(*ebbv1.BitmapExpr) *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	list := func(of []*ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 		out := make([]*ebbv1.BitmapExpr, len(of))

@@ -18,14 +18,14 @@ const (
 	TokenNameMax = 64
 )
 
-// Names that no token may have: the audit log has them for others.
+// Names that no token may have: the audit log uses them for callers without a named token.
 const (
-	NameRoot   = "root"   // a token of a file
-	NameAnyone = "anyone" // no token at all
-	NameNode   = "node"   // another node, for itself
+	NameRoot   = "root"   // a token from a file
+	NameAnyone = "anyone" // no token
+	NameNode   = "node"   // another node, on its own behalf
 )
 
-// HintProofs says how the nodes of a cluster come to prove to each other that they are nodes.
+// HintProofs says how the nodes of a cluster can prove to each other that they are nodes.
 const HintProofs = "one of: (1) a cluster secret: `ebb token secret --out cluster.secret`, copy the file to all " +
 	"nodes, and restart one after the other with " +
 	"--cluster-secret-file cluster.secret; (2) a root token: the same with root.token and --root-token-file, but " +
@@ -33,7 +33,7 @@ const HintProofs = "one of: (1) a cluster secret: `ebb token secret --out cluste
 	"(3) TLS: `ebb cert ca`, `ebb cert node NAME` for each, stop all nodes, and start them with --tls-cert, " +
 	"--tls-key and --tls-ca"
 
-// CheckToken checks everything about a token's record that does not depend on others.
+// CheckToken checks everything about a token's record that does not depend on other records.
 func CheckToken(t *ebbv1.TokenRecord) *Error {
 	if err := CheckTokenName(t.GetName()); err != nil {
 		return err
@@ -60,7 +60,7 @@ func isHex(s string) bool {
 	return err == nil
 }
 
-// CheckTokenName refuses a name that would not stand alone in a line of a log, and those that stand for others there.
+// CheckTokenName refuses a name that is not one word of a log line, and the reserved names of the audit log.
 func CheckTokenName(name string) *Error {
 	if name == "" || len(name) > TokenNameMax {
 		return ErrBadRequest.Errorf("token name of %d bytes: it has 1 to %d", len(name), TokenNameMax)
@@ -81,7 +81,7 @@ func plainByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
 }
 
-// CheckGrant refuses roles that there are not, and namespaces that no name can match.
+// CheckGrant refuses unknown roles, and patterns of namespaces that no name can match.
 func CheckGrant(g *ebbv1.Grant) *Error {
 	pattern := g.GetNamespaces()
 	switch g.GetRole() {
@@ -106,7 +106,7 @@ func CheckGrant(g *ebbv1.Grant) *Error {
 	return nil
 }
 
-// RoleName is the role as people write it.
+// RoleName is the role as users write it.
 func RoleName(r ebbv1.Role) string { return strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_")) }
 
 // RoleNamed is the inverse of RoleName.
@@ -115,10 +115,10 @@ func RoleNamed(name string) (ebbv1.Role, bool) {
 	return ebbv1.Role(r), ok && r != 0
 }
 
-// MatchNamespace reports whether a name is one of those that a pattern stands for. A * is any bytes. It takes time in
-// proportion to the product of both lengths at most.
+// MatchNamespace reports whether a name matches a pattern. A * matches any bytes. It takes time in proportion to the
+// product of both lengths at most.
 func MatchNamespace(pattern, name string) bool {
-	star, from := -1, 0 // the last * in the pattern, and how far of the name it has taken
+	star, from := -1, 0 // the last * in the pattern, and the end of what it matches
 	p, n := 0, 0
 	for n < len(name) {
 		switch {
@@ -140,8 +140,8 @@ func MatchNamespace(pattern, name string) bool {
 	return p == len(pattern)
 }
 
-// CommandBody returns the namespace that a serialised Command names, "" if none, the number of the field that is its
-// body, 0 if it has none or is malformed, and what is in it. It allocates nothing.
+// CommandBody returns the namespace of a serialised Command, "" if none; the field number of its body, 0 if there is no
+// body or raw is malformed; and the contents of the body. It allocates nothing.
 func CommandBody(raw []byte) (namespace []byte, field int, body []byte) {
 	WalkFields(raw, func(num protowire.Number, _ uint64, b []byte) bool {
 		switch {

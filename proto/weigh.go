@@ -11,26 +11,26 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// What a message takes once it is decoded is known from its bytes, before it is decoded: Weigh reads tags and lengths
-// only.
+// Weigh computes from the bytes of a message, before decoding, how much memory the decoded message takes. It reads tags
+// and lengths only.
 //
 //	weight = Go struct of each message + slots of each list + contents of strings, bytes and numbers
 //
 // An empty element takes two bytes on the wire and over a hundred in memory. So a limit on the bytes of a message does
-// not bound what decoding it takes: the elements have to be counted first. All of it follows from the descriptors, so
-// that a field that is added to a message is weighed and limited without a word here.
+// not bound the memory of the decoded message: the elements must be counted first. Everything follows from the
+// descriptors, so that a new field of a message is weighed and limited without a change here.
 
 const (
-	// DecodedBytesMax is how many bytes of memory one request may take once it is decoded.
+	// DecodedBytesMax is how many bytes of memory one decoded request may take.
 	DecodedBytesMax = 8 * MessageBytesMax
-	// ElementsMax is how many messages one repeated field holds that has no limit of its own.
+	// ElementsMax is how many messages a repeated field may hold if it has no limit of its own.
 	ElementsMax = 1 << 16
-	// NestedMax is how many messages stand in each other. It is the limit of the protobuf library, too.
+	// NestedMax is how deep messages may be nested. The protobuf library has the same limit.
 	NestedMax = 10_000
 )
 
-// elementLimits are the repeated fields of requests with limits of their own. The checks of requests have the same
-// limits, and count also what stands in several fields.
+// elementLimits are the limits of repeated fields of requests that have their own limits. The checks of requests use
+// the same limits, and also count totals over several fields.
 var elementLimits = map[protoreflect.FullName]elementLimit{
 	"ebb.v1.IncrementRequest.increments":         {BatchOpsMax, ErrBatchTooLarge},
 	"ebb.v1.Increments.increments":               {BatchOpsMax, ErrBatchTooLarge},
@@ -79,10 +79,10 @@ type elementLimit struct {
 	code *Error
 }
 
-// CheckElements refuses n elements of a repeated field that are too many of it.
+// CheckElements refuses n elements of a repeated field if that is above its limit.
 func CheckElements(fd protoreflect.FieldDescriptor, n int) *Error { return slotOf(fd).check(n) }
 
-// check refuses n elements of the list.
+// check refuses n elements of the list if that is above its limit.
 func (s *slot) check(n int) *Error {
 	if n <= s.most {
 		return nil
@@ -91,20 +91,20 @@ func (s *slot) check(n int) *Error {
 		WithHint("send it in several requests")
 }
 
-// messageLayout is what a type of message takes in memory, by its descriptor.
+// messageLayout describes the memory of a message type, as its descriptor gives it.
 type messageLayout struct {
 	size  int64  // bytes of its Go struct
 	flat  bool   // it has neither lists nor messages, so that its bytes bound what it holds
-	slots []slot // by field number; of others there are none
-	lists int    // how many lists it has
+	slots []slot // by field number; a field without a slot is unknown
+	lists int    // the number of its lists
 }
 
-// slot is what is known of a field.
+// slot describes a field.
 type slot struct {
 	kind slotKind
-	wide int   // bytes of a number in a packed list; 0: it is a varint
+	wide int   // bytes of a number in a packed list; 0: varints
 	list int   // its number among the lists of the message, from 1; 0: it does not repeat
-	each int64 // bytes that each element, or the value, takes apart from its contents
+	each int64 // bytes of each element, or of the value, without its contents
 	most int   // elements
 	code *Error
 	name protoreflect.Name
@@ -116,12 +116,12 @@ type slotKind byte
 
 const (
 	slotNone   slotKind = iota
-	slotNumber          // any that is no text
+	slotNumber          // every type but text and messages
 	slotText            // string or bytes
 	slotMessage
 )
 
-// Bytes of an element of a list, twice for the growth of the list, and of what a value outside of its struct takes.
+// Bytes of an element of a list, doubled for the growth of the list, and of a value stored outside of its struct.
 const (
 	pointerBytes = 2 * 8
 	textBytes    = 2 * 24
@@ -140,7 +140,7 @@ func layoutOf(md protoreflect.MessageDescriptor) *messageLayout {
 	made := make(map[protoreflect.FullName]*messageLayout)
 	newLayout(md, made)
 	for name, l := range made {
-		layouts.LoadOrStore(name, l) // two that are made at once are equal
+		layouts.LoadOrStore(name, l) // layouts made at the same time are equal
 	}
 	return made[md.FullName()]
 }
@@ -197,14 +197,14 @@ func newSlot(fd protoreflect.FieldDescriptor) slot {
 	return s
 }
 
-// slotOf returns what is known of a field of a message that this build has.
+// slotOf returns the slot of a field. This build must have the field's message.
 func slotOf(fd protoreflect.FieldDescriptor) *slot {
 	return &layoutOf(fd.ContainingMessage()).slots[fd.Number()]
 }
 
-// structBytes are those that Go takes for a message, before its fields are set.
+// structBytes are the bytes that Go allocates for a message before its fields are set.
 func structBytes(md protoreflect.MessageDescriptor) int64 {
-	const unknown = 256 // of a type that this build has no Go struct for
+	const unknown = 256 // for a type without a Go struct in this build
 	mt, err := protoregistry.GlobalTypes.FindMessageByName(md.FullName())
 	if err != nil {
 		return unknown
@@ -216,7 +216,7 @@ func structBytes(md protoreflect.MessageDescriptor) int64 {
 	return roundBytes(int64(t.Elem().Size()))
 }
 
-// roundBytes is what Go takes for so many bytes, or a little more.
+// roundBytes is what Go allocates for n bytes, or a little more.
 func roundBytes(n int64) int64 {
 	switch {
 	case n == 0:
@@ -228,13 +228,13 @@ func roundBytes(n int64) int64 {
 	return (n + step - 1) &^ (step - 1)
 }
 
-// TextWeight is how many bytes of memory a text or bytes take, in a list or not.
+// TextWeight is how many bytes of memory a string or bytes value of length n takes, in a list or not.
 func TextWeight(fd protoreflect.FieldDescriptor, n int) int64 {
 	return slotOf(fd).each + roundBytes(int64(n))
 }
 
-// ElementWeight is how many bytes of memory a message, or a number, takes as the value of a field or an element of it,
-// without what it holds.
+// ElementWeight is how many bytes of memory a message or a number takes as the value or an element of a field, without
+// the contents of the message.
 func ElementWeight(fd protoreflect.FieldDescriptor) int64 {
 	s := slotOf(fd)
 	if s.kind == slotMessage {
@@ -243,9 +243,9 @@ func ElementWeight(fd protoreflect.FieldDescriptor) int64 {
 	return s.each
 }
 
-// Weigh returns how many bytes of memory a serialised message of a type takes once it is decoded. It refuses what has
-// too many elements, is malformed, or takes more than DecodedBytesMax. It allocates nothing unless it refuses, and
-// reads of elements that hold no lists the length alone.
+// Weigh returns how many bytes of memory a serialised message of a type takes once it is decoded. It returns an error
+// if a list has too many elements, if the message is malformed, or if it takes more than DecodedBytesMax. It allocates
+// only for an error. For elements without lists it reads only the length.
 func Weigh(raw []byte, md protoreflect.MessageDescriptor) (int64, *Error) {
 	l := layoutOf(md)
 	total, err := l.weigh(raw, l.size, 0)
@@ -255,13 +255,13 @@ func Weigh(raw []byte, md protoreflect.MessageDescriptor) (int64, *Error) {
 	return total, err
 }
 
-// errNotProtobuf stands for malformed bytes, until it is known of what.
+// errNotProtobuf is the error for malformed bytes, until Weigh replaces it by one that names the message.
 var errNotProtobuf = &Error{Code: ErrBadRequest.Code, Message: "not a valid protobuf message"}
 
-// listsMost is how many lists a message has; a test holds it to all of them.
+// listsMost bounds the number of lists in a message; a test checks it for all messages.
 const listsMost = 16
 
-// weigh adds to total what raw takes.
+// weigh adds the weight of raw to total.
 func (l *messageLayout) weigh(raw []byte, total int64, depth int) (int64, *Error) {
 	if depth > NestedMax {
 		return total, ErrBadRequest.Errorf("more than %d messages in each other: that is the limit", NestedMax)
@@ -274,7 +274,7 @@ func (l *messageLayout) weigh(raw []byte, total int64, depth int) (int64, *Error
 		}
 		raw = raw[size:]
 		if int(num) >= len(l.slots) || l.slots[num].kind == slotNone {
-			total += 2 * int64(size) // kept as it is
+			total += 2 * int64(size) // unknown fields are kept as bytes
 		} else {
 			s := &l.slots[num]
 			elements := 1
@@ -308,10 +308,10 @@ func (l *messageLayout) weigh(raw []byte, total int64, depth int) (int64, *Error
 	return total, nil
 }
 
-// nextField takes a field apart: its number, its type, its value if that has a length, and all of its bytes; fewer than
-// 0 if it is malformed.
+// nextField splits off one field: its number, its type, its value if that has a length, and the size of the whole
+// field. size is negative if the field is malformed.
 func nextField(raw []byte) (num protowire.Number, typ protowire.Type, value []byte, size int) {
-	if len(raw) >= 2 && raw[0] < 0x80 && raw[0]&7 == byte(protowire.BytesType) && raw[1] < 0x80 { // nearly all
+	if len(raw) >= 2 && raw[0] < 0x80 && raw[0]&7 == byte(protowire.BytesType) && raw[1] < 0x80 { // nearly all fields
 		if size = int(raw[1]) + 2; size <= len(raw) {
 			return protowire.Number(raw[0] >> 3), protowire.BytesType, raw[2:size:size], size
 		}
@@ -332,7 +332,7 @@ func nextField(raw []byte) (num protowire.Number, typ protowire.Type, value []by
 	return num, typ, value, n + m
 }
 
-// weigh adds to total what a message takes as a value of the field.
+// weigh adds to total the weight of a message that is the value of the field.
 func (s *slot) weigh(value []byte, total int64, depth int) (int64, *Error) {
 	sub := s.sub
 	total += s.each + sub.size
@@ -342,7 +342,7 @@ func (s *slot) weigh(value []byte, total int64, depth int) (int64, *Error) {
 	return sub.weigh(value, total, depth+1)
 }
 
-// wideOf is how many bytes a number has in a packed list; 0: it is a varint.
+// wideOf is the size of a number in a packed list, in bytes; 0 for varints.
 func wideOf(kind protoreflect.Kind) int {
 	switch kind {
 	case protoreflect.DoubleKind, protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind:
@@ -353,7 +353,7 @@ func wideOf(kind protoreflect.Kind) int {
 	return 0
 }
 
-// packed is how many varints a packed list has.
+// packed is the number of varints in a packed list.
 func packed(value []byte) (n int) {
 	for _, c := range value {
 		if c < 0x80 {
@@ -368,7 +368,7 @@ func errDecodedTooLarge() *Error {
 		WithHint("send it in smaller batches")
 }
 
-// Decode reads a serialised message into m, which is empty, unless Weigh refuses it.
+// Decode reads a serialised message into m, which must be empty. It returns the error of Weigh if there is one.
 func Decode(raw []byte, m pb.Message) *Error {
 	if _, err := Weigh(raw, m.ProtoReflect().Descriptor()); err != nil {
 		return err
@@ -379,7 +379,7 @@ func Decode(raw []byte, m pb.Message) *Error {
 	return nil
 }
 
-// CheckWeight refuses what takes too many bytes of memory once it is decoded.
+// CheckWeight refuses a decoded message of more than DecodedBytesMax.
 func CheckWeight(total int64) *Error {
 	if total > DecodedBytesMax {
 		return errDecodedTooLarge()

@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Check checks a plan from elsewhere: it is right if its text means it.
+// Check checks a plan from elsewhere: it is valid if parsing its text gives the same plan.
 func Check(plan *ebbv1.Plan) *proto.Error {
 	text := Text(plan)
 	again, err := Parse(text)
@@ -25,7 +25,7 @@ func Check(plan *ebbv1.Plan) *proto.Error {
 	return nil
 }
 
-// shortened is a text that an error can show.
+// shortened is a text cut to a length that an error can show.
 func shortened(text string) string {
 	const most = 200
 	if len(text) > most {

@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// consistencies as they are written, in the order of the documentation.
+// consistencies are the names of consistency levels, in the order of the documentation.
 var consistencies = []struct {
 	name  string
 	value ebbv1.Consistency
@@ -18,7 +18,7 @@ var consistencies = []struct {
 	{"any", ebbv1.Consistency_CONSISTENCY_ANY},
 }
 
-// clauses takes what goes for the whole question, in any order and each once.
+// clauses parses the clauses that apply to the whole question, in any order and each once.
 func (p *parser) clauses(plan *ebbv1.Plan) {
 	once := func(t token, set bool) {
 		if set {
@@ -92,7 +92,7 @@ func (p *parser) namespace() string {
 	return t.value
 }
 
-// time takes a time after 1970 as RFC 3339 has it, or a date.
+// time parses a time after 1970 in the format of RFC 3339, or a date.
 func (p *parser) time() int64 {
 	t := p.token
 	us, err := parseTime(t.value)

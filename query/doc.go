@@ -1,9 +1,9 @@
-// Package query is the query language: text to a typed plan, and back.
+// Package query is the query language: it parses a text into a typed plan, and prints a plan as text.
 //
 //	text --Parse--> ebbv1.Plan --Text--> text
 //
-// Parse(Text(p)) equals p for every plan that Parse returns, and a plan from elsewhere is right if that holds for it:
-// see Check. grammar.ebnf is the grammar, and the only place where it is written down: tests hold the parser to it in
-// both directions, and the railroads of docs/query.md are drawn from it. Whoever reads the code begins with
-// statement.go, which has a function for each rule of what can be asked.
+// Parse(Text(p)) equals p for every plan p that Parse returns. A plan from elsewhere is valid if this is true for it:
+// see Check. grammar.ebnf is the only definition of the grammar. Tests check the parser against it in both directions,
+// and the railroad diagrams of docs/query.md are drawn from it. Readers of the code should begin with statement.go,
+// which has a function for each kind of question.
 package query

@@ -25,7 +25,7 @@ var units = []struct {
 	{"us", 1},
 }
 
-// duration takes a number with a unit, as 10m, from least up to 100 years.
+// duration parses a number with a unit, such as 10m, from leastUS to 100 years. It returns microseconds.
 func (p *parser) duration(what string, leastUS int64) int64 {
 	t := p.token
 	us, err := ParseDuration(t.value)
@@ -38,11 +38,11 @@ func (p *parser) duration(what string, leastUS int64) int64 {
 	return us
 }
 
-// durationMaxUS is the longest span that a time.Duration holds, about: 291 years.
+// durationMaxUS is about the longest span that a time.Duration can hold: 291 years.
 const durationMaxUS = 9.2e15
 
-// ParseDuration reads durations as the language, the command line and HTTP take them, in microseconds: those of Go, as
-// 1h30m, and numbers of days (d), weeks (w) and years of 365.25 days (y).
+// ParseDuration parses a duration and returns microseconds. The language, the command line and HTTP use it. It accepts
+// the durations of Go, such as 1h30m, and numbers of days (d), weeks (w) and years of 365.25 days (y).
 func ParseDuration(text string) (us int64, err error) {
 	for _, u := range units[:3] {
 		number, is := strings.CutSuffix(text, u.name)

@@ -6,7 +6,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Error says what is wrong with a question, and where. It is a proto.ErrBadQuery to errors.Is.
+// Error is what is wrong with a question, and where. errors.Is(err, proto.ErrBadQuery) is true for it.
 type Error struct {
 	Offset       int // in bytes, from 0
 	Line, Column int // from 1; the column in characters
@@ -21,7 +21,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("column %d: %s", e.Column, e.Message)
 }
 
-// Unwrap returns the error as it crosses the wire.
+// Unwrap returns the error as a *proto.Error for the wire.
 func (e *Error) Unwrap() error {
 	err := proto.ErrBadQuery.Errorf("%s", e.Error()).WithHint(e.Hint)
 	err.Line, err.Column = uint32(e.Line), uint32(e.Column)

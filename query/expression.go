@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// set takes an expression of bitmaps. From what binds least to what binds most:
+// set parses an expression of bitmaps. The operators, from the lowest to the highest precedence:
 //
 //	a | b   a ^ b   a & b   a - b   ~a
 func (p *parser) set() *ebbv1.PlanExpression {
@@ -19,7 +19,7 @@ func (p *parser) set() *ebbv1.PlanExpression {
 	return p.joined(0)
 }
 
-// binary are the operators that stand between operands, in the order in which they bind.
+// binary are the binary operators, from the lowest to the highest precedence.
 var binary = []struct {
 	sign     string
 	operator ebbv1.PlanOperator
@@ -30,7 +30,7 @@ var binary = []struct {
 	{"-", ebbv1.PlanOperator_PLAN_OPERATOR_DIFFERENCE},
 }
 
-// joined takes operands of this operator, or of those that bind more.
+// joined parses operands of the operator of this level, or of operators with a higher precedence.
 func (p *parser) joined(level int) *ebbv1.PlanExpression {
 	if level == len(binary) {
 		return p.operand()
@@ -45,7 +45,7 @@ func (p *parser) joined(level int) *ebbv1.PlanExpression {
 	return operation(binary[level].operator, operands)
 }
 
-// between takes an operator. "and not" is another form of "-".
+// between accepts a binary operator. "and not" is another form of "-".
 func (p *parser) between(sign string) bool {
 	if sign == "-" && p.err == nil && p.token.is("and") && p.ahead.is("not") {
 		p.advance()
@@ -77,12 +77,12 @@ func (p *parser) operand() *ebbv1.PlanExpression {
 	return &ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Term{Term: p.term("a key, a pattern, a range, atleast(, ~ or (")}}
 }
 
-// calls says whether a function comes next.
+// calls says whether a function call comes next.
 func (p *parser) calls() bool {
 	return p.token.class == word && p.token.namespace == "" && p.ahead.is("(")
 }
 
-// atLeast takes the one function that makes a bitmap.
+// atLeast parses atleast(...), the only function that makes a bitmap.
 func (p *parser) atLeast() *ebbv1.PlanExpression {
 	if t := p.token; !t.is("atleast") {
 		p.fail(t, fmt.Sprintf("found %s(, expected a bitmap: atleast( is the only function of bitmaps that makes one", t.value),
@@ -109,7 +109,7 @@ func (p *parser) atLeast() *ebbv1.PlanExpression {
 	return e
 }
 
-// merged takes terms that are taken together; parentheses around some of them change nothing.
+// merged parses terms joined by |; parentheses around some of them change nothing.
 func (p *parser) merged() []*ebbv1.PlanTerm {
 	terms := p.mergedTerms()
 	for p.accept("|") {
@@ -144,7 +144,7 @@ func (p *parser) mergedTerms() []*ebbv1.PlanTerm {
 	return []*ebbv1.PlanTerm{p.term(aTerm)}
 }
 
-// unionOf are the terms of an expression that is nothing but a union of them; nil of any other.
+// unionOf are the terms of an expression that is a plain union of terms; nil for any other expression.
 func unionOf(e *ebbv1.PlanExpression) []*ebbv1.PlanTerm {
 	if t := e.GetTerm(); t != nil {
 		return []*ebbv1.PlanTerm{t}
@@ -163,7 +163,7 @@ func unionOf(e *ebbv1.PlanExpression) []*ebbv1.PlanTerm {
 	return terms
 }
 
-// units of cohorts that can be made of whole periods of another.
+// wholeUnits are, by the unit of a range, the longer units that consist of whole periods of that unit.
 var wholeUnits = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 	ebbv1.PlanUnit_PLAN_UNIT_HOUR: {
 		ebbv1.PlanUnit_PLAN_UNIT_DAY, ebbv1.PlanUnit_PLAN_UNIT_WEEK, ebbv1.PlanUnit_PLAN_UNIT_MONTH, ebbv1.PlanUnit_PLAN_UNIT_QUARTER, ebbv1.PlanUnit_PLAN_UNIT_YEAR,
@@ -175,8 +175,8 @@ var wholeUnits = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 	ebbv1.PlanUnit_PLAN_UNIT_QUARTER: {ebbv1.PlanUnit_PLAN_UNIT_YEAR},
 }
 
-// unit takes the length of the periods of a cohort. Those of its range need not be named: they are unspecified in a
-// plan.
+// unit parses the unit of a cohort's periods. If it is the unit of the range, it is stored as unspecified: the same
+// plan as without a unit.
 func (p *parser) unit(r *ebbv1.PlanRange) ebbv1.PlanUnit {
 	t := p.token
 	var names []string

@@ -8,7 +8,7 @@ import _ "embed" // of the grammar
 //go:embed grammar.ebnf
 var Grammar string
 
-// Class is a class of tokens in the grammar, in the words of the documentation.
+// Class is a class of tokens in the grammar, described for the documentation.
 type Class struct {
 	Name, Means, Example string
 }

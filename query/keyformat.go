@@ -8,24 +8,24 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Separators are what a period may stand behind in a key.
+// Separators are the characters that may stand before a period in a key.
 const Separators = "/:-._"
 
-// Years in which a period is recognised behind another separator than '/', or without dashes: a number such as
-// user-1234 is no year.
+// Years in which a period is recognised after a separator other than '/', or without dashes. The bounds keep a number
+// such as user-1234 from being read as a year.
 const (
 	yearFirst = 1970
 	yearLast  = 2199
 )
 
-// KeyFormat is how the keys of a family of periods are written: play/2011-11-01, play:20111101, play_20111101T13.
+// KeyFormat is the format of the keys of a family of periods: play/2011-11-01, play:20111101, play_20111101T13.
 type KeyFormat struct {
 	Family    string
 	Separator byte // one of Separators
 	form      periodForm
 }
 
-// periodForm is how a period is written.
+// periodForm is the format of a period.
 type periodForm uint8
 
 const (
@@ -41,7 +41,7 @@ type periodShape struct {
 	shape string // 0 stands for any digit
 }
 
-// periodShapes are all shapes, those first that are longer.
+// periodShapes are all shapes, longer ones first.
 var periodShapes = []periodShape{
 	{ebbv1.PlanUnit_PLAN_UNIT_HOUR, dashed, "0000-00-00T00"},
 	{ebbv1.PlanUnit_PLAN_UNIT_HOUR, compactT, "00000000T00"},
@@ -55,7 +55,7 @@ var periodShapes = []periodShape{
 	{ebbv1.PlanUnit_PLAN_UNIT_YEAR, dashed, "0000"},
 }
 
-// layouts are how package time writes compact periods.
+// layouts are the layouts of package time for compact periods.
 var layouts = map[periodForm]map[ebbv1.PlanUnit]string{
 	compact: {
 		ebbv1.PlanUnit_PLAN_UNIT_HOUR: "2006010215", ebbv1.PlanUnit_PLAN_UNIT_DAY: "20060102",
@@ -67,7 +67,8 @@ var layouts = map[periodForm]map[ebbv1.PlanUnit]string{
 	},
 }
 
-// ParseKey takes the key of a period apart; false of any other key, also of one with a date that there is not.
+// ParseKey splits the key of a period into its format and its period. ok is false for any other key, including a key
+// with a date that does not exist.
 func ParseKey(key string) (s KeyFormat, p Period, ok bool) {
 	for _, shape := range periodShapes {
 		at := len(key) - len(shape.shape)
@@ -82,7 +83,7 @@ func ParseKey(key string) (s KeyFormat, p Period, ok bool) {
 	return KeyFormat{}, Period{}, false
 }
 
-// read takes a period of a text that has the shape.
+// read parses a text that has the shape as a period.
 func (s *periodShape) read(text string) (Period, bool) {
 	if s.form == dashed {
 		return read(s.unit, text)
@@ -98,7 +99,8 @@ func (s *periodShape) read(text string) (Period, bool) {
 	return read(s.unit, long)
 }
 
-// plausible: behind a slash and with dashes every period is one.
+// plausible says whether the period is accepted: always after a slash and with dashes, otherwise only in the years
+// above.
 func (s KeyFormat) plausible(p Period) bool {
 	if s.Separator == '/' && s.form == dashed {
 		return true
@@ -107,7 +109,7 @@ func (s KeyFormat) plausible(p Period) bool {
 	return year >= yearFirst && year <= yearLast
 }
 
-// Text writes a period as the keys of the family end with it.
+// Text writes a period as the end of a key of the family.
 func (s KeyFormat) Text(p Period) string {
 	if layout := layouts[s.form][p.Unit]; layout != "" {
 		return p.Start().Format(layout)
@@ -120,7 +122,7 @@ func (s KeyFormat) Key(p Period) []byte {
 	return fmt.Appendf(nil, "%s%c%s", s.Family, s.Separator, s.Text(p))
 }
 
-// Stem is what tells the family from all others: its name, its separator and its form.
+// Stem identifies the family: its name, its separator and its form.
 func (s KeyFormat) Stem() string {
 	return s.Family + string(rune(s.Separator)) + strconv.Itoa(int(s.form))
 }

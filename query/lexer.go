@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// class is what a token is.
+// class is the class of a token.
 type class uint8
 
 const (
@@ -18,13 +18,13 @@ const (
 	word                // clicks/country, 10, 2011-11-01: letters, digits and _ / * - . : + inside
 	quoted              // "any bytes"
 	sign                // ( ) , | & ^ ~ - = ..
-	broken              // nothing that can be in a question; value says why
+	broken              // no valid token; value is the reason
 )
 
-// token is a piece of a question.
+// token is a token of a question.
 type token struct {
 	class     class
-	value     string // of quoted, what it says
+	value     string // of quoted, the unquoted text
 	namespace string // of @namespace/key
 	at        position
 	width     int // in bytes
@@ -38,7 +38,7 @@ func (t token) is(text string) bool {
 	return (t.class == word || t.class == sign) && t.value == text && t.namespace == ""
 }
 
-// lexer cuts a question into tokens. Blanks and what follows a # on its line separate them.
+// lexer splits a question into tokens. White space and comments, from # to the end of the line, separate tokens.
 type lexer struct {
 	text string
 	at   position
@@ -93,7 +93,7 @@ func (l *lexer) skip() {
 	}
 }
 
-// advance moves on by so many bytes, and counts lines and characters.
+// advance moves forward by so many bytes, and counts lines and characters.
 func (l *lexer) advance(bytes int) {
 	for _, r := range l.text[l.at.offset : l.at.offset+bytes] {
 		if r == '\n' {
@@ -118,7 +118,7 @@ func inWord(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsMark(r)
 }
 
-// word takes what belongs to a word; two dots in a row do not.
+// word consumes the characters of a word; it ends before two dots in a row.
 func (l *lexer) word() string {
 	rest := l.text[l.at.offset:]
 	n := len(rest)
@@ -132,7 +132,7 @@ func (l *lexer) word() string {
 	return rest[:n]
 }
 
-// quoted takes a string in double quotes, with the escapes of Go.
+// quoted consumes a string in double quotes, with the escapes of Go.
 func (l *lexer) quoted(t *token) {
 	rest := l.text[l.at.offset:]
 	i := 1
@@ -155,7 +155,7 @@ func (l *lexer) quoted(t *token) {
 	l.advance(i + 1)
 }
 
-// elsewhere takes a key of another namespace: @namespace/key, where the key may be quoted.
+// elsewhere consumes a key of another namespace: @namespace/key, where the key may be quoted.
 func (l *lexer) elsewhere(t *token) {
 	rest := l.text[l.at.offset+1:]
 	name, _, found := strings.Cut(rest, "/")

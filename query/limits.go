@@ -1,11 +1,11 @@
 package query
 
-// Limits of one question. Each is named in the error of what exceeds it.
+// Limits of one question. An error that refuses a question over a limit names the limit.
 const (
-	// TextBytesMax is the longest question.
+	// TextBytesMax is the longest question, in bytes.
 	TextBytesMax = 1 << 20
-	// TermsMax is how many keys and patterns one names, of a range every period.
+	// TermsMax is the most keys and patterns in a question; a range counts each of its periods.
 	TermsMax = 10_000
-	// DepthMax is how deep parentheses and operators stand in each other.
+	// DepthMax is how deep parentheses and operators may be nested.
 	DepthMax = 1_000
 )

@@ -6,8 +6,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Namespace is the one that a question is about: that of a key that names one, or else of its clause in; "" when it
-// says nothing.
+// Namespace is the namespace of a question: the one of a key that names one, otherwise that of the clause in; "" if
+// neither is given.
 func Namespace(plan *ebbv1.Plan) string {
 	if ns := termNamespace(plan.ProtoReflect()); ns != "" {
 		return ns
@@ -15,7 +15,7 @@ func Namespace(plan *ebbv1.Plan) string {
 	return plan.GetNamespace()
 }
 
-// termNamespace is the first that a term of a message names.
+// termNamespace is the first namespace that a term of a message names.
 func termNamespace(m protoreflect.Message) (ns string) {
 	if t, ok := m.Interface().(*ebbv1.PlanTerm); ok {
 		return t.GetNamespace()

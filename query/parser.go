@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Parse reads a question. Its error is an *Error.
+// Parse reads a question of at most TextBytesMax bytes. Its error is an *Error.
 func Parse(text string) (*ebbv1.Plan, error) {
 	p := &parser{lex: lexer{text: text, at: position{line: 1, column: 1}}}
 	if len(text) > TextBytesMax {
@@ -31,11 +31,11 @@ func Parse(text string) (*ebbv1.Plan, error) {
 	return plan, nil
 }
 
-// parser has a method for each rule of the grammar. After the first error the text is over for it, so that rules need
-// not look for one.
+// parser has a method for each rule of the grammar. After the first error it sees only the end of the text, so that the
+// rules need not check for errors.
 type parser struct {
 	lex   lexer
-	token token // to be taken next
+	token token // the next token
 	ahead token // the one after that
 	last  token // taken last
 	terms int
@@ -43,7 +43,7 @@ type parser struct {
 	err   *Error
 }
 
-// advance takes the token and returns it.
+// advance consumes the next token and returns it.
 func (p *parser) advance() token {
 	t := p.token
 	if p.err == nil {
@@ -52,7 +52,7 @@ func (p *parser) advance() token {
 	return t
 }
 
-// accept takes this word or sign, if it comes next.
+// accept consumes this word or sign, if it comes next, and reports whether it did.
 func (p *parser) accept(text string) bool {
 	if p.err != nil || !p.token.is(text) {
 		return false
@@ -61,14 +61,14 @@ func (p *parser) accept(text string) bool {
 	return true
 }
 
-// expect takes this word or sign, or fails.
+// expect consumes this word or sign, or fails.
 func (p *parser) expect(text string) {
 	if !p.accept(text) {
 		p.unexpected(strconv.Quote(text))
 	}
 }
 
-// fail remembers the first error, and ends the text.
+// fail stores the first error, and ends the text.
 func (p *parser) fail(t token, message, hint string) {
 	if p.err != nil {
 		return
@@ -77,7 +77,7 @@ func (p *parser) fail(t token, message, hint string) {
 	p.token, p.ahead = token{at: t.at}, token{at: t.at}
 }
 
-// unexpected fails at the next token, and says what could have been there instead.
+// unexpected fails at the next token, and names what was expected instead.
 func (p *parser) unexpected(expected string) { p.refuse(p.token, expected) }
 
 func (p *parser) refuse(t token, expected string) {
@@ -87,7 +87,7 @@ func (p *parser) refuse(t token, expected string) {
 // foundMax is how many characters of a token an error shows.
 const foundMax = 40
 
-// found says what a token is, as it is written.
+// found describes a token for errors, as it is written in the text.
 func (p *parser) found(t token) string {
 	if t.class == end {
 		return "the end"
@@ -105,7 +105,7 @@ func (p *parser) found(t token) string {
 	return text
 }
 
-// hint helps those who think in another language.
+// hint returns a hint for users who write the syntax of other languages.
 func (p *parser) hint(t token) string {
 	switch {
 	case t.class == word && slices.Contains([]string{"and", "AND"}, t.value):
@@ -124,7 +124,7 @@ func (p *parser) hint(t token) string {
 	return ""
 }
 
-// nearest is a hint at the one of words that text was meant to be; otherwise what else helps.
+// nearest returns a hint with the word that is nearest to text; otherwise, if none is near.
 func nearest(text string, words []string, otherwise string) string {
 	if near := spell.Nearest(text, words); near != "" {
 		return "did you mean " + near + "?"
@@ -132,7 +132,7 @@ func nearest(text string, words []string, otherwise string) string {
 	return otherwise
 }
 
-// deeper counts a level in; false if there are too many. Whoever got true goes back with p.depth--.
+// deeper enters one level of nesting; false if there are too many. After true, the caller must do p.depth--.
 func (p *parser) deeper() bool {
 	if p.depth == DepthMax {
 		p.fail(p.token, fmt.Sprintf("more than %d levels of parentheses and operators, which is the limit", DepthMax), "store parts of it under keys, and ask about these")
@@ -142,14 +142,14 @@ func (p *parser) deeper() bool {
 	return true
 }
 
-// count adds what a term names to what the question may name.
+// count adds the keys, patterns and periods of a term to those of the question, and fails if there are too many.
 func (p *parser) count(t token, terms int64) {
 	if p.terms += int(min(terms, TermsMax+1)); p.terms > TermsMax {
 		p.fail(t, fmt.Sprintf("more than %d keys, patterns and periods of ranges, which is the limit", TermsMax), "take longer periods, a pattern, or store parts of it under keys")
 	}
 }
 
-// integer takes a whole number within limits.
+// integer consumes a whole number within limits.
 func (p *parser) integer(what string, least, most uint64) uint64 {
 	t := p.token
 	expected := fmt.Sprintf("%s: a whole number from %d to %d", what, least, most)
@@ -166,7 +166,7 @@ func (p *parser) integer(what string, least, most uint64) uint64 {
 	return n
 }
 
-// fraction takes a number within limits.
+// fraction consumes a number within limits.
 func (p *parser) fraction(what string, least, most float64) float64 {
 	t := p.token
 	f, err := strconv.ParseFloat(t.value, 64)
@@ -179,7 +179,7 @@ func (p *parser) fraction(what string, least, most float64) float64 {
 	return f
 }
 
-// text takes a text in quotes, of at most so many bytes and, unless it may be empty, at least one.
+// text consumes a text in quotes of at most most bytes. Unless empty is set, it must have at least one byte.
 func (p *parser) text(what string, most int, empty bool) []byte {
 	t := p.token
 	switch {

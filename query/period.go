@@ -12,16 +12,16 @@ import (
 //
 //	hour     2011-11-01T13   since 1970
 //	day      2011-11-01      since 1970
-//	week     2011-W44        since that of 1970-01-01
+//	week     2011-W44        since the week of 1970-01-01
 //	month    2011-11         since year 0
 //	quarter  2011-Q4         since year 0
 //	year     2011            since year 0
 type Period struct {
 	Unit   ebbv1.PlanUnit
-	Number int64 // of that unit, since when the table says
+	Number int64 // in that unit, counted from the origin in the table
 }
 
-// shapes of periods behind a slash, in which 0 stands for any digit. They are those of proto.Route; ParseKey knows
+// shapes of periods after a slash, in which 0 stands for any digit. They are the shapes of proto.Route; ParseKey knows
 // more.
 var shapes = []struct {
 	unit  ebbv1.PlanUnit
@@ -35,7 +35,8 @@ var shapes = []struct {
 	{ebbv1.PlanUnit_PLAN_UNIT_HOUR, "0000-00-00T00"},
 }
 
-// ParsePeriod reads a period. looks says that the text has the shape of one, and err that there is no such period.
+// ParsePeriod parses a period. looks says whether the text has the shape of a period; err says that no such period
+// exists.
 func ParsePeriod(text string) (p Period, looks bool, err error) {
 	for _, s := range shapes {
 		if !shaped(text, s.shape) {
@@ -63,7 +64,7 @@ func shaped(text, shape string) bool {
 	return true
 }
 
-// read takes a period of a text that has its shape; false if there is none.
+// read parses a text that has the shape of a period; false if no such period exists.
 func read(unit ebbv1.PlanUnit, text string) (Period, bool) {
 	part := func(from, to int) int {
 		n, _ := strconv.Atoi(text[from:to]) // digits, as the shape says
@@ -144,13 +145,13 @@ func (p Period) Start() time.Time {
 	return months(12 * p.Number)
 }
 
-// Within returns the first and the last period of a shorter unit that begin in p.
+// Within returns the first and the last period of a shorter unit in p.
 func (p Period) Within(unit ebbv1.PlanUnit) (first, last Period) {
 	end := Period{p.Unit, p.Number + 1}.Start()
 	return PeriodAt(unit, p.Start()), PeriodAt(unit, end.Add(-time.Nanosecond))
 }
 
-// String writes the period as a key ends with it.
+// String writes the period as the end of a key.
 func (p Period) String() string {
 	t := p.Start()
 	switch p.Unit {
@@ -174,7 +175,7 @@ var unitNames = map[ebbv1.PlanUnit]string{
 	ebbv1.PlanUnit_PLAN_UNIT_MONTH: "month", ebbv1.PlanUnit_PLAN_UNIT_QUARTER: "quarter", ebbv1.PlanUnit_PLAN_UNIT_YEAR: "year",
 }
 
-// Ends returns the first and the last period of a range that has been checked.
+// Ends returns the first and the last period of a valid range.
 func Ends(r *ebbv1.PlanRange) (first, last Period) {
 	_, first, _ = ParseKey(rangeKey(r, r.GetFirst()))
 	_, last, _ = ParseKey(rangeKey(r, r.GetLast()))
@@ -190,7 +191,7 @@ func rangeKey(r *ebbv1.PlanRange, period string) string {
 	return string(r.GetFamily()) + separator + period
 }
 
-// Keys returns the keys of the periods of a range that has been checked.
+// Keys returns the keys of all periods of a valid range.
 func Keys(r *ebbv1.PlanRange) [][]byte {
 	format, p, _ := ParseKey(rangeKey(r, r.GetFirst()))
 	_, last := Ends(r)

@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Text writes a plan in the language. Of one that is wrong it writes what cannot be parsed.
+// Text writes a plan in the language. The text of an invalid plan may not parse.
 func Text(plan *ebbv1.Plan) string {
 	w := &writer{}
 	w.question(plan)
@@ -31,13 +31,13 @@ func TermText(terms ...*ebbv1.PlanTerm) string {
 	return w.String()
 }
 
-// writer has a method for each rule of the grammar that takes more than a line.
+// writer has a method for each rule of the grammar that needs more than one line.
 type writer struct {
 	strings.Builder
 	depth int
 }
 
-// nothing is what cannot be parsed.
+// nothing is a text that does not parse.
 const nothing = "?"
 
 func (w *writer) put(parts ...string) {
@@ -133,7 +133,7 @@ func (w *writer) comparison(plan *ebbv1.Plan) {
 	}
 }
 
-// bitmaps writes the questions about them.
+// bitmaps writes the questions about bitmaps.
 func (w *writer) bitmaps(plan *ebbv1.Plan) {
 	switch ask := plan.GetAsk().(type) {
 	case *ebbv1.Plan_Count:
@@ -285,9 +285,9 @@ func (w *writer) term(t *ebbv1.PlanTerm) {
 	}
 }
 
-// set writes an expression. Operands of operators that bind no more than the level stand in parentheses.
+// set writes an expression. An operation whose operator has a lower precedence than level is written in parentheses.
 func (w *writer) set(e *ebbv1.PlanExpression, level int) {
-	if w.depth > (len(binary)+1)*DepthMax { // more than can be parsed
+	if w.depth > (len(binary)+1)*DepthMax { // deeper than any plan that Parse returns
 		w.put(nothing)
 		return
 	}
@@ -357,7 +357,7 @@ func (w *writer) clauses(plan *ebbv1.Plan) {
 	}
 }
 
-// quote writes any bytes in quotes, such that strconv.Unquote reads them again.
+// quote writes any bytes in quotes, so that strconv.Unquote restores them.
 func quote(text []byte) string {
 	if utf8.Valid(text) {
 		return strconv.Quote(string(text))

@@ -8,21 +8,21 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Form is one question of the language: a function, or what begins with a word.
+// Form is one kind of question: a function, or a statement that begins with a word.
 type Form struct {
-	Name    string // the word it begins with
-	Call    bool   // it is followed by (
+	Name    string // the first word
+	Call    bool   // a ( must follow the name
 	Usage   string // an example that can be parsed
 	Summary string
 	parse   func(*parser, *ebbv1.Plan)
 }
 
-// Forms returns all questions, in the order of the documentation.
+// Forms returns all kinds of questions, in the order of the documentation.
 func Forms() []Form { return slices.Clone(forms) }
 
 var forms []Form
 
-func init() { // a variable would depend on itself, for statements name those there are in their errors
+func init() { // a variable would depend on itself: the statements list the forms in their errors
 	forms = []Form{
 		{"top", false, "top 10 clicks/country", "the bins counted most: of a distribution or a topk, of several merged", (*parser).top},
 		{"p", true, `p(clicks/country, "US")`, "the probability of bins", (*parser).probability},
@@ -65,7 +65,7 @@ func init() { // a variable would depend on itself, for statements name those th
 	}
 }
 
-// question takes what is asked.
+// question parses one question.
 func (p *parser) question(plan *ebbv1.Plan) {
 	t := p.token
 	for i := range forms {
@@ -80,7 +80,7 @@ func (p *parser) question(plan *ebbv1.Plan) {
 	p.unknown(t)
 }
 
-// unknown refuses what no question begins with.
+// unknown refuses a token with which no question begins.
 func (p *parser) unknown(t token) {
 	var names []string
 	for i := range forms {
@@ -104,7 +104,7 @@ func (p *parser) unknown(t token) {
 	}
 }
 
-// top takes: top n merged [by trend(...)], or top n keys [name] [by ...].
+// top parses: top n merged [by trend(...)], or top n keys [name] [by ...].
 func (p *parser) top(plan *ebbv1.Plan) {
 	at := p.token
 	n := p.integer("how many", 1, proto.TopMax)
@@ -153,7 +153,7 @@ func (p *parser) halfLives(expected string) *ebbv1.PlanHalfLives {
 	return h
 }
 
-// keys takes: keys [name] [from key] [limit n].
+// keys parses: keys [name] [from key] [limit n].
 func (p *parser) keys(plan *ebbv1.Plan) {
 	keys := &ebbv1.PlanKeys{}
 	if p.names() {
@@ -171,7 +171,7 @@ func (p *parser) keys(plan *ebbv1.Plan) {
 	plan.Ask = &ebbv1.Plan_Keys{Keys: keys}
 }
 
-// limit takes a word and how many, if the word comes next; otherwise it is 0.
+// limit parses the word and a number, if the word comes next; otherwise it returns 0.
 func (p *parser) limit(word string, most uint64) uint32 {
 	if !p.accept(word) {
 		return 0
@@ -179,7 +179,7 @@ func (p *parser) limit(word string, most uint64) uint32 {
 	return uint32(p.integer("how many", 1, most))
 }
 
-// bins takes texts in quotes, with a comma before each.
+// bins parses texts in quotes, each after a comma.
 func (p *parser) bins(atLeastOne bool) [][]byte {
 	var bins [][]byte
 	for p.accept(",") {
@@ -224,7 +224,7 @@ func (p *parser) surprise(plan *ebbv1.Plan) {
 	plan.Ask = &ebbv1.Plan_Surprise{Surprise: s}
 }
 
-// summary takes the parentheses of a function and what it is about; rest takes what follows the keys.
+// summary parses a function's parentheses and its keys; rest parses what follows the keys.
 func (p *parser) summary(plan *ebbv1.Plan, f ebbv1.PlanFunction, rest func(*ebbv1.PlanSummary)) *ebbv1.PlanSummary {
 	p.expect("(")
 	s := &ebbv1.PlanSummary{Function: f}
@@ -310,7 +310,7 @@ func (p *parser) common(plan *ebbv1.Plan, jaccard bool) {
 	p.expect(")")
 	o := &ebbv1.PlanOverlap{Jaccard: jaccard}
 	for _, e := range of {
-		if e.GetTerm().GetKey() == nil { // a set that is no key
+		if e.GetTerm().GetKey() == nil { // a set that is not a key
 			o.Sets, o.Of = nil, of
 			break
 		}
@@ -323,7 +323,7 @@ func (p *parser) similar(plan *ebbv1.Plan) {
 	p.expect("(")
 	s := &ebbv1.PlanSimilar{}
 	of := p.set()
-	if s.To = of.GetTerm(); s.To.GetKey() == nil { // a set that is no key
+	if s.To = of.GetTerm(); s.To.GetKey() == nil { // a set that is not a key
 		s.To, s.Of = nil, of
 	}
 	for p.accept(",") {
@@ -337,7 +337,7 @@ func (p *parser) similar(plan *ebbv1.Plan) {
 	plan.Ask = &ebbv1.Plan_Similar{Similar: s}
 }
 
-// graph takes: graph(name, ... [, links n] [, min j]).
+// graph parses: graph(name, ... [, links n] [, min j]).
 func (p *parser) graph(plan *ebbv1.Plan) {
 	p.expect("(")
 	g := &ebbv1.PlanGraph{Sets: []*ebbv1.PlanTerm{p.name()}}
@@ -378,7 +378,7 @@ func (p *parser) describe(plan *ebbv1.Plan) {
 	p.expect(")")
 }
 
-// counted takes: count(set), or count by merged (set) [top n].
+// counted parses: count(set), or count by merged (set) [top n].
 func (p *parser) counted(plan *ebbv1.Plan) {
 	c := &ebbv1.PlanCount{}
 	if p.accept("by") {
@@ -396,7 +396,7 @@ func (p *parser) counted(plan *ebbv1.Plan) {
 	plan.Ask = &ebbv1.Plan_Count{Count: c}
 }
 
-// ids takes: ids(set) [from id] [limit n].
+// ids parses: ids(set) [from id] [limit n].
 func (p *parser) ids(plan *ebbv1.Plan) {
 	p.expect("(")
 	ids := &ebbv1.PlanIds{Of: p.set()}
@@ -408,7 +408,7 @@ func (p *parser) ids(plan *ebbv1.Plan) {
 	plan.Ask = &ebbv1.Plan_Ids{Ids: ids}
 }
 
-// cohort takes: cohort(range [by unit] [, set]) [of everyone].
+// cohort parses: cohort(range [by unit] [, set]) [of everyone].
 func (p *parser) cohort(plan *ebbv1.Plan) {
 	p.expect("(")
 	begin := p.token
@@ -430,7 +430,7 @@ func (p *parser) cohort(plan *ebbv1.Plan) {
 	plan.Ask = &ebbv1.Plan_Cohort{Cohort: c}
 }
 
-// store takes: store key = set.
+// store parses: store key = set.
 func (p *parser) store(plan *ebbv1.Plan) {
 	s := &ebbv1.PlanStore{To: p.key()}
 	p.expect("=")

@@ -10,25 +10,25 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// words that a key is quoted for if it is called like one of them: they stand where a key could.
+// words are words of the language that stand where a key can stand: a key with such a name must be quoted.
 var words = []string{"top", "keys", "by", "from", "limit", "in", "as", "of", "with", "allow", "against", "and", "or", "not", "like", "store"}
 
 func reserved(text string) bool { return slices.Contains(words, text) }
 
-// what a term may be, in the words of errors.
+// The kinds of terms, worded for errors.
 const (
 	aKey  = "a key"
 	aName = "a key or a pattern"
 	aTerm = "a key, a pattern or a range"
 )
 
-// key takes the name of one key.
+// key parses the name of one key.
 func (p *parser) key() *ebbv1.PlanTerm { return p.one(aKey) }
 
-// name takes a key or a pattern.
+// name parses a key or a pattern.
 func (p *parser) name() *ebbv1.PlanTerm { return p.one(aName) }
 
-// one takes a term that may be so much, and no range.
+// one parses a term of the kind may, but no range.
 func (p *parser) one(may string) *ebbv1.PlanTerm {
 	begin := p.token
 	t := p.term(may)
@@ -41,7 +41,7 @@ func (p *parser) one(may string) *ebbv1.PlanTerm {
 	return t
 }
 
-// term takes a key, a pattern or a range.
+// term parses a key, a pattern or a range.
 func (p *parser) term(may string) *ebbv1.PlanTerm {
 	t := p.token
 	out := &ebbv1.PlanTerm{Namespace: t.namespace}
@@ -76,7 +76,7 @@ func orElse(text, otherwise string) string {
 	return otherwise
 }
 
-// period refuses a key of a period that there is not. In quotes it is a key like any other.
+// period refuses a key that ends in a period which does not exist, such as month 13. A quoted key is not checked.
 func (p *parser) period(t token) {
 	if t.class == word {
 		if _, _, err := ParsePeriod(lastSegment(t.value)); err != nil {
@@ -85,9 +85,9 @@ func (p *parser) period(t token) {
 	}
 }
 
-// at is the token from so many bytes on.
+// at is the token, with its position moved by so many bytes.
 func at(t token, bytes int) token {
-	bytes += t.width - len(t.value) // a namespace before the word
+	bytes += t.width - len(t.value) // skip a namespace before the word
 	t.at.offset += bytes
 	t.at.column += bytes
 	return t
@@ -95,7 +95,7 @@ func at(t token, bytes int) token {
 
 func lastSegment(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
 
-// like takes a pattern in quotes.
+// like parses a pattern in quotes.
 func (p *parser) like(out *ebbv1.PlanTerm) {
 	p.advance()
 	t := p.token
@@ -116,7 +116,7 @@ func (p *parser) pattern(out *ebbv1.PlanTerm, t token, text string) {
 	p.count(t, 1)
 }
 
-// span takes a range: the key of a period, two dots, and another key of the same family, or only its period.
+// span parses a range: the key of a period, two dots, and another key of the same family, or only its period.
 func (p *parser) span(out *ebbv1.PlanTerm) {
 	from := p.advance()
 	p.advance()
@@ -156,7 +156,7 @@ func (p *parser) span(out *ebbv1.PlanTerm) {
 	}
 }
 
-// named is the separator as a plan has it.
+// named is the separator as a plan stores it: "" for '/'.
 func (s KeyFormat) named() string {
 	if s.Separator == '/' {
 		return ""
@@ -164,7 +164,7 @@ func (s KeyFormat) named() string {
 	return string(s.Separator)
 }
 
-// lastKey is the key of the last period of a range. The period alone is enough.
+// lastKey is the key of the last period of a range. The text may have the whole key, or only the period.
 func (p *parser) lastKey(first KeyFormat, from, to token) (key string, ok bool) {
 	stem := first.Family + string(first.Separator)
 	if whole := stem + to.value; to.namespace == "" && !strings.Contains(to.value, "/") {
@@ -186,26 +186,27 @@ func (p *parser) lastKey(first KeyFormat, from, to token) (key string, ok bool) 
 	return to.value, true
 }
 
-// looksLike says whether a text has the shape of a period with dashes, also if there is no such period.
+// looksLike says whether a text has the shape of a period with dashes, even if there is no such period.
 func looksLike(text string) bool {
 	_, looks, _ := ParsePeriod(text)
 	return looks
 }
 
-// looksLikeKey says whether a text is the key of a period, or has the shape of one behind a slash.
+// looksLikeKey says whether a text is the key of a period, or has the shape of a period after a slash.
 func looksLikeKey(key string) bool {
 	_, _, ok := ParseKey(key)
 	period := lastSegment(key)
 	return ok || looksLike(period) && len(period)+1 < len(key)
 }
 
-// keyed is the token of a range's last period with its key as the value.
+// keyed is the token of a range's last period, with the whole key as its value.
 func keyed(t token, key string) token {
 	t.value = key
 	return t
 }
 
-// absent refuses a key that has the shape of a period behind a slash if there is no such period.
+// absent refuses a key whose last segment has the shape of a period if there is no such period, and reports whether it
+// did.
 func (p *parser) absent(t token) bool {
 	period := lastSegment(t.value)
 	if _, _, err := ParsePeriod(period); err != nil && len(period) < len(t.value) {
@@ -221,7 +222,7 @@ func (p *parser) noPeriod(t token, text string) {
 			"or /2011-11-01T13; also behind : - . or _, and as 20111101")
 }
 
-// Quote writes a key as it stands in a question: in quotes where it must.
+// Quote writes a key as a question needs it: in quotes only if necessary.
 func Quote(key []byte) string {
 	if bareKey(key) {
 		return string(key)
@@ -237,7 +238,7 @@ func bareKey(key []byte) bool {
 	return err == nil
 }
 
-// bareWord says whether the lexer takes these bytes for a word.
+// bareWord says whether the lexer reads these bytes as one word.
 func bareWord(text []byte) bool {
 	l := lexer{text: string(text), at: position{line: 1, column: 1}}
 	t := l.next()

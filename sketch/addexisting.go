@@ -2,18 +2,18 @@ package sketch
 
 import "math"
 
-// scale is what a write at one time needs to know of a landmark: the bounds of Add as they are stored there.
+// scale has the bounds of Add for a write at one time, as values stored relative to one landmark.
 type scale struct {
 	mark   int64
 	known  bool
-	weight float64 // of an event of that time
-	// faint is the least that is stored of counts, faint2 that of their squares, and most the most of either.
+	weight float64 // of an event at that time
+	// faint is the least stored count, faint2 the least stored sum of squares, and most the largest stored count.
 	faint, faint2, most float64
-	lively              float64    // below it the summary has faded
-	cut                 [3]float64 // below it a bin has, by form
+	lively              float64    // the summary has faded if it is below
+	cut                 [3]float64 // a bin has faded if it is below, by form
 }
 
-// scaleOf is that of a landmark.
+// scaleOf is the scale of a landmark.
 func (n *Now) scaleOf(p *Params, mark int64) *scale {
 	if n.scale.mark != mark || !n.scale.known {
 		n.scale = n.newScale(p, mark)
@@ -34,9 +34,9 @@ func (n *Now) newScale(p *Params, mark int64) scale {
 	return s
 }
 
-// AddExisting is AddNow of the most common event: of the present, to a bin that is there, of a distribution that lives.
-// It says whether it was one; if not, nothing has changed, and AddNow has more to look at. It is not another
-// arithmetic: what it leaves out would have changed nothing.
+// AddExisting is AddNow for the most common event: at the present time, to a stored bin, of a distribution that has not
+// faded. It returns false for any other event, and then nothing has changed: call AddNow. Its result is the same as
+// that of AddNow, because the steps that it skips would change nothing.
 func (d *Distribution) AddExisting(p *Params, now *Now, bin uint32, n float64) bool {
 	f := d.form()
 	if f > compact || p.Decay == Linear || p.AllowNegative || !(n > 0 && n <= CountMax) || now.mark-d.mark > RebaseAfter {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// form is how the values of a distribution are stored.
+// form is the storage format of a distribution's values.
 type form uint8
 
 const (
@@ -15,15 +15,16 @@ const (
 	micro               // int64 levels in micro-counts, see leak.go
 )
 
-// The bins lie in one allocation without pointers: room for a number of ids, as many values, and, when they are many,
-// the slots of an index from id to position; when they are very many, the maximum of each 64 values (see maxima.go).
+// The bins are stored in one allocation without pointers. It has room for a number of ids and as many values. With many
+// bins it also has the slots of an index from id to position; with very many, the maximum of each 64 values (see
+// maxima.go).
 //
 //	words  | ids, two a word | values, one a word (compact: two) | slots, four a word (two when room >= 65,535) | maxima |
 //	         <--  room/2  -->  <--     room (compact: room/2) --> <--  only when room > scanMax, 5/4 room slots  --> room/64
 //
-// The slots are derived, and nothing of them is serialised: an open-addressing table, probed linearly.
+// The slots are an open-addressing table with linear probing. They are derived from the ids and not serialised.
 
-// scanMax is the most bins that are searched one after the other.
+// scanMax is the most bins that are searched linearly.
 const scanMax = 64
 
 func idWords(room int) int { return (room + 1) / 2 }
@@ -147,9 +148,9 @@ func (d *Distribution) probe(bin uint32) int {
 	}
 }
 
-// Touch reads, for nothing, what Add of this bin is going to read. The cache misses of one Add follow each other; those
-// of many Touches overlap: touch a batch, then add it. What it answers means nothing, and must be used for the compiler
-// to keep the reads.
+// Touch reads the memory that Add of this bin will read, to warm the cache. The cache misses of one Add are serial;
+// those of several Touches overlap. So callers touch a batch, then add it. The result has no meaning, but callers must
+// use it so that the compiler keeps the reads.
 func (d *Distribution) Touch(bin uint32) uint64 {
 	if d.room > scanMax {
 		s := d.slots()
@@ -161,7 +162,7 @@ func (d *Distribution) Touch(bin uint32) uint64 {
 		return 0
 	}
 	pair := uint64(bin)<<32 | uint64(bin)
-	for i, w := range d.words[:(n+1)/2] { // no branch depends on what is read, so that nothing waits for it
+	for i, w := range d.words[:(n+1)/2] { // no branch depends on the data read, so that the reads overlap
 		x := w ^ pair
 		if uint32(x) == 0 {
 			at = 2 * i
@@ -173,21 +174,21 @@ func (d *Distribution) Touch(bin uint32) uint64 {
 	return d.raw(min(at, n-1))
 }
 
-// hashFactor spreads ids: 2^32 / golden ratio.
+// hashFactor spreads ids over 32 bits: 2^32 / golden ratio.
 const hashFactor = 0x9e3779b1
 
-// slots is the index part of the words. An entry is position + 1 and, above it in what bits there are left, a tag of
-// the id's hash, so that the id of another bin is seldom looked at.
+// slots is the index part of the words. An entry holds position + 1 and, in the bits above it, a tag of the id's hash,
+// so that find seldom reads the id of another bin.
 type slots struct {
 	words []uint64
 	n     uint32
-	bits  uint32 // of a position
+	bits  uint32 // bits of a position
 	small bool   // entries of 16 bits, else of 32
 }
 
 func (s *slots) home(h uint32) uint32 { return uint32(uint64(h) * uint64(s.n) >> 32) }
 
-// tag takes bits from the middle of a hash, whose upper ones decide the home.
+// tag takes bits from the middle of a hash; its upper bits decide the home.
 func (s *slots) tag(h uint32) uint32 {
 	if s.small {
 		return uint32(uint16(h>>6)) >> s.bits
@@ -209,7 +210,7 @@ func (s *slots) get(i uint32) uint32 {
 	return uint32(s.words[i>>1] >> (i & 1 * 32))
 }
 
-// likely is where a bin probably is: four slots, without a branch that depends on them.
+// likely is the probable position of a bin: it checks four slots, without a branch that depends on them.
 func (s *slots) likely(bin uint32) int {
 	h := bin * hashFactor
 	i, tag, found := s.home(h), s.tag(h), uint32(1)
@@ -223,7 +224,7 @@ func (s *slots) likely(bin uint32) int {
 	return max(int(found&(1<<s.bits-1)), 1) - 1
 }
 
-// put enters a position for a bin that is not there.
+// put enters a position for a bin that is not in the slots.
 func (s *slots) put(bin uint32, position int) {
 	h := bin * hashFactor
 	i := s.home(h)
@@ -238,7 +239,7 @@ func (s *slots) put(bin uint32, position int) {
 	s.words[i>>1] |= entry << (i & 1 * 32)
 }
 
-// push appends a bin that is not there, with a raw value.
+// push appends a bin that is not stored yet, with a raw value.
 func (d *Distribution) push(bin uint32, v uint64) {
 	n := d.Len()
 	if n == int(d.room) {
@@ -254,8 +255,8 @@ func (d *Distribution) push(bin uint32, v uint64) {
 	}
 }
 
-// resize moves the bins into new words with at least the given room. When the form changes between wide and compact the
-// values are converted; only widening is exact.
+// resize moves the bins into new words with at least the given room. If f changes between wide and compact, it converts
+// the values; only widening is exact.
 func (d *Distribution) resize(f form, room int) {
 	old := *d
 	d.words = slices.Grow([]uint64(nil), wordsFor(f, room))

@@ -10,8 +10,9 @@ import (
 //
 //	form     1 byte
 //	1 dense  the words, 8 bytes each, little endian
-//	2 ones   uvarint of how many bits are set, then a Golomb-Rice code for each: its distance from its predecessor, less 1
-//	3 zeros  the same of the bits that are not set, when those are fewer; both only when shorter than dense
+//	2 ones   uvarint of how many bits are set, then a Golomb-Rice code for each: its distance from its predecessor,
+//	         less 1
+//	3 zeros  the same for the bits that are not set, when they are fewer; forms 2 and 3 only when shorter than dense
 
 const (
 	bitmapDense = 1 + iota
@@ -19,7 +20,7 @@ const (
 	bitmapZeros
 )
 
-// appendBitmap writes words; ones is how many of their bits are set.
+// appendBitmap writes words; ones is the number of bits set in them.
 func appendBitmap(b []byte, words []uint64, ones int) []byte {
 	m := 64 * len(words)
 	form, flip, n := byte(bitmapOnes), uint64(0), ones
@@ -66,7 +67,7 @@ func (r *reader) denseBitmap(m int) (words []uint64, ones int, ok bool) {
 	return words, ones, true
 }
 
-// riceZeros takes a bitmap by its zeros, which claims the reader's room.
+// riceZeros reads a bitmap by its zeros, and claims the reader's room for it.
 func (r *reader) riceZeros(m int) (words []uint64, ones int, ok bool) {
 	n := r.int(m / 2)
 	if !r.ok || n > 8*len(r.b) || !r.claim(m/8) {
@@ -80,7 +81,7 @@ func (r *reader) riceZeros(m int) (words []uint64, ones int, ok bool) {
 	return words, m - n, ok
 }
 
-// rice takes n of m positions, which rise.
+// rice reads n of m positions, which ascend.
 func (r *reader) rice(m, n int, set func(at int)) bool {
 	codes := riceReader{b: r.b, low: riceBits(m, n)}
 	next := uint64(0)
@@ -104,8 +105,8 @@ func countOnes(words []uint64) (n int) {
 	return n
 }
 
-// riceBits is the parameter of the code for n of m positions. The distances have a mean of m/n, and the parameter comes
-// from ln 2 times that (Golomb 1966; Rice 1979).
+// riceBits is the parameter of the code for n of m positions. The distances have a mean of m/n, and the parameter is
+// derived from ln 2 times that (Golomb 1966; Rice 1979).
 func riceBits(m, n int) int {
 	return max(0, bits.Len64(uint64(m)*11/uint64(16*max(n, 1)))-1)
 }
@@ -120,7 +121,7 @@ type riceWriter struct {
 	b    []byte
 	low  int
 	acc  uint64
-	have int // bits of acc that are not written, below 8 between puts
+	have int // bits of acc that are not written yet, below 8 between puts
 }
 
 func (w *riceWriter) put(v uint64) {
@@ -152,7 +153,7 @@ type riceReader struct {
 	at  int // the next bit
 }
 
-// get answers the next number; ok is false when there is none, or when it is above limit.
+// get returns the next number; ok is false when there is none, or when it is above limit.
 func (r *riceReader) get(limit uint64) (v uint64, ok bool) {
 	for {
 		bit, ok := r.bit()
@@ -183,5 +184,5 @@ func (r *riceReader) bit() (uint64, bool) {
 	return uint64(bit), true
 }
 
-// used is how many bytes were begun.
+// used is the number of bytes read, a partly read byte included.
 func (r *riceReader) used() int { return (r.at + 7) / 8 }

@@ -11,25 +11,25 @@ type bitCell interface {
 	[1]uint64 | [4]uint64
 }
 
-// bitCells is an array of bits: empty, sparse or dense. The first bit allocates it. Of the loops of its owners, those
-// over dense words ask once whether there are any.
+// bitCells is an array of bits: empty, sparse or dense. The first bit allocates it. Owners that loop over dense words
+// check once whether the array is dense.
 //
-// Which of the two it is has to be a function of the bits alone. The owner says so: it calls spread as soon as its
-// count is above most, and narrow when the count may have fallen to that.
+// Whether an array is sparse or dense must be a function of the bits alone. The owner ensures this: it calls spread as
+// soon as its count is above most, and narrow when the count may have fallen to most.
 type bitCells[T bitCell] struct {
 	words []uint64        // nil unless dense
 	few   *sparseCells[T] // nil unless sparse
-	most  int             // what an owner's count may be while it is sparse; 0: it is dense at once
+	most  int             // the largest count of the owner while it is sparse; 0: always dense
 }
 
-// newBits makes an empty array of m bits, a multiple of a cell's.
+// newBits makes an empty array of m bits, a multiple of the bits of a cell.
 func newBits[T bitCell](m int) bitCells[T] {
 	return bitCells[T]{most: sparseMost[T](m / 8 / cellBytes[T]())}
 }
 
 func (b *bitCells[T]) empty() bool { return b.words == nil && b.few == nil }
 
-// begin allocates what is empty, and reports whether it is dense.
+// begin allocates an empty array, and reports whether it is dense.
 func (b *bitCells[T]) begin(m int) bool {
 	switch {
 	case b.words != nil:
@@ -107,7 +107,7 @@ func (b *bitCells[T]) narrow() {
 	b.words, b.few = nil, few
 }
 
-// merge adds the bits of o. The owner then spreads what is too many for a table.
+// merge adds the bits of o. Afterwards the owner must call spread if there are too many for a table.
 func (b *bitCells[T]) merge(o *bitCells[T], m int) {
 	if o.words != nil {
 		b.spread(m)
@@ -131,7 +131,7 @@ func (b *bitCells[T]) merge(o *bitCells[T], m int) {
 	})
 }
 
-// ones is how many bits are set.
+// ones is the number of bits that are set.
 func (b *bitCells[T]) ones() (n int) {
 	if b.few != nil {
 		b.few.each(func(_ int, c *T) { n += onesIn(c) })
@@ -147,7 +147,7 @@ func onesIn[T bitCell](c *T) (n int) {
 	return n
 }
 
-// used is how many cells of a sparse array have a bit.
+// used is the number of cells of a sparse array that have a bit.
 func (b *bitCells[T]) used() int {
 	if b.few == nil {
 		return 0
@@ -162,10 +162,10 @@ func (b *bitCells[T]) clone() bitCells[T] {
 // size is the memory of the bits.
 func (b *bitCells[T]) size() int { return 8*cap(b.words) + b.few.size() }
 
-// held is size by formula: a function of the bits. The capacity of words is their length.
+// held is size computed from the bits alone. It counts the length of words, not the capacity.
 func (b *bitCells[T]) held() int { return 8*len(b.words) + b.few.size() }
 
-// append writes an array of m bits as appendBitmap does.
+// append writes an array of m bits in the format of appendBitmap.
 func (b *bitCells[T]) append(dst []byte, m, ones int) []byte {
 	if b.few == nil {
 		return appendBitmap(dst, b.words, ones)
@@ -191,8 +191,9 @@ func (b *bitCells[T]) append(dst []byte, m, ones int) []byte {
 	return appendWords(dst[:start], full.words)
 }
 
-// bitmapOf takes m bits, a multiple of 64, into cells. Only what appendBitmap writes is ok. The caller bounds m. What
-// is short when written down claims the reader's room for all its bits, also while it is sparse: it may become dense.
+// bitmapOf reads m bits, a multiple of 64, into cells. ok is true only for what appendBitmap writes. The caller must
+// bound m. A short encoding claims room for all m bits from the reader, even while it is sparse, because it may become
+// dense.
 func bitmapOf[T bitCell](r *reader, m int) (b bitCells[T], ones int, ok bool) {
 	body := r.b
 	b = newBits[T](m)
@@ -208,7 +209,7 @@ func bitmapOf[T bitCell](r *reader, m int) (b bitCells[T], ones int, ok bool) {
 	return b, ones, ok
 }
 
-// riceInto takes a bitmap by its ones. The table grows up to what any owner allows, and then the rest goes to words.
+// riceInto reads a bitmap by its ones. It fills a table up to the owner's limit, and then words.
 func riceInto[T bitCell](r *reader, b *bitCells[T], m int) (ones int, ok bool) {
 	n := r.int(m / 2)
 	if !r.ok || n == 0 || n > 8*len(r.b) || !r.claim(m/8) {

@@ -14,14 +14,14 @@ const (
 	BloomFalseRateMax = 0.5
 )
 
-// bloomMargin is the part of the target that filters are sized for, so that what is measured stays below the target.
+// bloomMargin is the part of the target rate that filters are sized for, so that measured rates stay below the target.
 const bloomMargin = 0.97
 
 // BloomParams decide the shape of a filter.
 type BloomParams struct {
-	// Capacity is how many keys it is for; the first generation of a BloomScalable.
+	// Capacity is the number of keys that the filter is for; of a BloomScalable, the capacity of its first generation.
 	Capacity uint64
-	// FalseRate is the most of the absent keys that it takes for present, at capacity: in 1e-6..0.5.
+	// FalseRate is the largest rate of false positives, with Capacity keys: in 1e-6..0.5.
 	FalseRate float64
 	Hash      Hash
 }
@@ -39,30 +39,30 @@ func (p *BloomParams) check() error {
 	return nil
 }
 
-// Bloom is a split-block Bloom filter (Putze, Sanders, Singler 2007; as in Apache Parquet): of blocks of 256 bits, one
-// cache line holds all that a key touches, a bit in each of 8 lanes.
+// Bloom is a split-block Bloom filter (Putze, Sanders, Singler 2007; as in Apache Parquet). It consists of blocks of
+// 256 bits. A key sets one bit in each of the 8 lanes of one block, so an operation reads one cache line:
 //
 //	hash -> block (its upper bits), and from a remixed hash 5 bits a lane
 //	| lane 0, 32 bits | lane 1 | ... | lane 7 |
 //
-// A key that was added is always found. Of others, at most FalseRate are found as long as there are no more than
-// Capacity keys: 10.6 bits a key at 1%. Beyond that it still takes keys, and says that it is over.
+// A key that was added is always found. Other keys are found at a rate of at most FalseRate, as long as there are no
+// more than Capacity keys: 10.6 bits a key at 1%. Beyond Capacity the filter still takes keys, and answers with Over.
 //
-// It is a set of bits: adding and merging commute, associate, and repeat without effect, to the byte. It is a value
-// with one owner: to keep a copy, Clone it. It takes memory for the blocks that its keys are in, and for all once a
-// sixth to a third are.
+// The state is a set of bits: adding and merging commute, associate and are idempotent, to the byte. It is a value with
+// one owner: Clone makes an independent copy. It takes memory for the blocks that have keys, and for all blocks once a
+// sixth to a third have keys.
 type Bloom struct {
 	params BloomParams
 	blocks int
 	bits   bitCells[[4]uint64] // a cell is a block; sparse up to bits.most blocks
 	ones   int                 // bits set
 	full   int                 // bits set at capacity
-	over   int                 // more than that is beyond capacity and 4 standard deviations
+	over   int                 // with more bits set the filter is over: beyond capacity by 4 standard deviations
 }
 
 const blockBits = 256
 
-// NewBloom makes an empty filter, or answers ErrParams.
+// NewBloom makes an empty filter, or returns ErrParams.
 func NewBloom(p BloomParams) (Bloom, error) {
 	p.Hash = p.Hash.orDefault()
 	if err := p.check(); err != nil {
@@ -87,10 +87,10 @@ func newBloom(p BloomParams) (Bloom, error) {
 	return f, nil
 }
 
-// size is how many bits there are.
+// size is the number of bits.
 func (f *Bloom) size() int { return blockBits * f.blocks }
 
-// onesOf is how many bits n keys set, on average.
+// onesOf is the average number of bits that n keys set.
 func (f *Bloom) onesOf(n float64) int {
 	lane := float64(f.blocks) * (blockBits / 8)
 	return int(float64(8*lane) * (1 - exp2Float(float64(-n/lane*math.Log2E))))
@@ -100,7 +100,7 @@ func (f *Bloom) onesOf(n float64) int {
 // E (1 - (31/32)^j)^8.
 func splitBlockRate(mean float64) float64 { return splitBlockMoment(mean, 1) }
 
-// splitBlockMoment is the mean of a power of what one block contributes to that rate, 1 or 2.
+// splitBlockMoment is the mean of what one block contributes to that rate, raised to power: 1 or 2.
 func splitBlockMoment(mean float64, power int) float64 {
 	p := exp2Float(float64(-mean * math.Log2E)) // of j keys
 	clear, rate := 1.0, 0.0
@@ -119,7 +119,7 @@ func splitBlockMoment(mean float64, power int) float64 {
 	return rate
 }
 
-// splitBlockLoad is how many keys a block may have on average at this rate of false positives.
+// splitBlockLoad is the average number of keys in a block at which the rate of false positives is rate.
 func splitBlockLoad(rate float64) float64 {
 	low, high := 0.0, 128.0
 	for range 32 {
@@ -133,20 +133,21 @@ func splitBlockLoad(rate float64) float64 {
 	return low
 }
 
-// Params is what it was made with.
+// Params are the parameters of the constructor.
 func (f *Bloom) Params() BloomParams { return f.params }
 
-// block is where a key's words begin, and lanes the hash whose bits pick one of 32 in each lane.
+// block is where the words of a key begin; lanes is the hash whose bits pick one of the 32 bits of each lane.
 func (f *Bloom) block(hash uint64) (at int, lanes uint64) {
 	return 4 * int(mulHigh(hash, uint64(f.blocks))), remix(hash, 0)
 }
 
-// laneMask is the two bits of the k-th word.
+// laneMask is the mask of the two bits that a key sets in the k-th word of its block.
 func laneMask(lanes uint64, k int) uint64 {
 	return 1<<(lanes>>(10*k)&31) | 1<<(32+lanes>>(10*k+5)&31)
 }
 
-// Add adds a key by its hash, and answers whether that changed anything: when not, the key or its like was there.
+// Add adds a key by its hash, and reports whether a bit changed. If not, the key, or keys with the same bits, were
+// there.
 func (f *Bloom) Add(hash uint64) (changed bool) {
 	if f.bits.words == nil && !f.bits.begin(f.size()) {
 		return f.addFew(hash)
@@ -180,7 +181,7 @@ func (f *Bloom) addFew(hash uint64) (changed bool) {
 	return changed
 }
 
-// settle makes dense what has too many blocks for a table. A filter never has fewer again.
+// settle makes the filter dense when it has too many blocks for the sparse form. A filter never loses blocks.
 func (f *Bloom) settle() {
 	if f.bits.used() > f.bits.most {
 		f.bits.spread(f.size())
@@ -189,13 +190,13 @@ func (f *Bloom) settle() {
 
 // BloomAnswer says whether a key is there.
 type BloomAnswer struct {
-	// Found: always true of a key that was added, and of others at the rate of false positives.
+	// Found is always true for a key that was added, and for other keys at the rate of false positives.
 	Found bool
-	// Over: more keys were added than the filter is for, and the rate is above the one asked for.
+	// Over says that more keys were added than the filter is for: the rate is above FalseRate.
 	Over bool
 }
 
-// Has never writes.
+// Has says whether a key was added. It never writes.
 func (f *Bloom) Has(hash uint64) BloomAnswer {
 	if f.bits.few != nil {
 		return BloomAnswer{Found: f.inTable(hash), Over: f.ones > f.over}
@@ -203,7 +204,7 @@ func (f *Bloom) Has(hash uint64) BloomAnswer {
 	return BloomAnswer{Found: f.has(hash), Over: f.ones > f.over}
 }
 
-// has is false while the filter is sparse.
+// has is Has for a dense filter; it is false while the filter is sparse.
 func (f *Bloom) has(hash uint64) bool {
 	if f.bits.words == nil {
 		return false
@@ -216,7 +217,7 @@ func (f *Bloom) has(hash uint64) bool {
 	return missing == 0
 }
 
-// hasFew is false unless the filter is sparse.
+// hasFew is Has for a sparse filter; it is false unless the filter is sparse.
 func (f *Bloom) hasFew(hash uint64) bool { return f.bits.few != nil && f.inTable(hash) }
 
 func (f *Bloom) inTable(hash uint64) bool {
@@ -234,18 +235,18 @@ func (f *Bloom) inTable(hash uint64) bool {
 
 // BloomState describes a filter as a whole.
 type BloomState struct {
-	// Keys is an estimate of how many keys there are, from the bits that are set, and KeysError its standard error (of
-	// what was merged or expires, at most).
+	// Keys is an estimate of the number of keys, from the bits that are set, and KeysError its standard error. For a
+	// filter that was merged or expires, KeysError is an upper bound.
 	Keys, KeysError float64
-	// What the truth lies between, up to some KeysError: of a BloomExpiring however the keys came, often, evenly or at
-	// once; of what was merged however many keys were in several filters. Bloom leaves them at 0.
+	// KeysLeast and KeysMost are bounds of the truth, up to some KeysError. For a BloomExpiring they hold however often
+	// and when the keys came; for a merged filter, however many keys were in several filters. Bloom leaves them at 0.
 	KeysLeast, KeysMost float64
-	// FalseRate is what to expect with so many keys.
+	// FalseRate is the expected rate of false positives with Keys keys.
 	FalseRate float64
 	Over      bool
 }
 
-// State never writes.
+// State estimates the number of keys and the rate of false positives. It never writes.
 func (f *Bloom) State() BloomState {
 	s := BloomState{Over: f.ones > f.over}
 	if f.ones == 0 {
@@ -263,7 +264,8 @@ func (f *Bloom) State() BloomState {
 	return s
 }
 
-// Merge makes it the union with o, which stays as it is. It answers ErrIncompatible, and then nothing has changed.
+// Merge makes the receiver the union with o; o does not change. It returns ErrIncompatible, and then nothing has
+// changed.
 func (f *Bloom) Merge(o *Bloom) error {
 	if f.params != o.params {
 		return &mismatch{kind: "bloom", a: f.params, b: o.params}
@@ -277,14 +279,14 @@ func (f *Bloom) Merge(o *Bloom) error {
 	return nil
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (f *Bloom) Clone() Bloom {
 	c := *f
 	c.bits = f.bits.clone()
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (f *Bloom) Size() int { return bloomOwn + f.bits.size() }
 
 // bloomOwn is the size of a Bloom without its bits.
@@ -321,9 +323,9 @@ func (f *Bloom) appendBits(b []byte) []byte {
 	return f.bits.append(append(b, 1), f.size(), f.ones)
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was. A filter that is nearly empty is short in
-// bytes and may grow to BloomBytesMax of memory.
+// Decode replaces the filter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change. The encoding of a
+// nearly empty filter is short, but the filter may grow to BloomBytesMax of memory.
 func (f *Bloom) Decode(b []byte) (rest []byte, err error) {
 	r := reading(b, BloomBytesMax)
 	p := r.bloomParams(bloomKind)
@@ -338,7 +340,7 @@ func (f *Bloom) Decode(b []byte) (rest []byte, err error) {
 	return r.b, nil
 }
 
-// narrow makes sparse what was written down in full and is not full.
+// narrow makes a dense filter sparse if it has few blocks with keys.
 func (f *Bloom) narrow() {
 	if f.bits.words == nil || f.bits.most == 0 {
 		return

@@ -6,49 +6,50 @@ import (
 	"math"
 )
 
-// bloomSlicesMax bounds the slices of a BloomExpiring.
+// bloomSlicesMax is the most slices of a BloomExpiring.
 const bloomSlicesMax = 128
 
 // BloomExpiringParams decide the shape of a BloomExpiring.
 type BloomExpiringParams struct {
-	// Capacity is how many keys a window holds.
+	// Capacity is the number of keys in a window.
 	Capacity uint64
-	// FalseRate is the most of the absent keys that it takes for present: in 1e-6..0.5.
+	// FalseRate is the largest rate of false positives, with Capacity keys: in 1e-6..0.5.
 	FalseRate float64
-	// Window in microseconds: how long a key is found at least. 0 means that the last Capacity keys are found.
+	// Window, in microseconds, is how long a key is found at least. 0 means that the last Capacity keys are found.
 	Window Tick
 	Hash   Hash
 }
 
-// BloomExpiring is a Bloom filter that forgets: an age-partitioned one (Shtul, Baquero, Almeida 2020). Of k+l slices,
-// the youngest first, a key sets a bit in each of the k youngest; it is found when k slices in a row have its bits.
-// After a generation all slices age by one, and the oldest is dropped and becomes the youngest:
+// BloomExpiring is a Bloom filter that forgets: an age-partitioned one (Shtul, Baquero, Almeida 2020). It has k+l
+// slices, ordered by age. A key sets one bit in each of the k youngest slices. It is found when k consecutive slices
+// have its bits. After a generation all slices age by one, and the oldest is cleared and becomes the youngest:
 //
 //	youngest | 0 | 1 | ... | k-1 | ... | k+l-1 | oldest      a key lies in k in a row, for l generations at least
 //
-// Slices are sized to be half full when they leave the youngest k. k and l are chosen for the fewest bits: 19.8 a key
-// at 1%. A generation is a part of the window, and ages are taken from the clock (reads see what a write at that time
-// would find); or it is a number of keys that changed something.
+// Slices are sized to be half full when they leave the k youngest. k and l are chosen for the fewest bits: 19.8 a key
+// at 1%. With a window, a generation is a part of it, and ages follow the clock: a read sees what a write at that time
+// would see. Without a window, a generation is a number of keys that changed a bit.
 //
-// Whatever was added is found for a window and up to a generation more. Then a key loses a slice each generation, and
-// the chance that it is still found halves with each; after k it is gone. At most FalseRate of other keys are found, as
-// long as a window has no more than Capacity keys. Beyond that it still takes keys, and says that it is over.
+// Every added key is found for a window and up to a generation more. After that a key loses a slice each generation,
+// and each lost slice halves the chance that it is still found; after k generations it is gone. Other keys are found at
+// a rate of at most FalseRate, as long as a window has no more than Capacity keys. Beyond Capacity the filter still
+// takes keys, and answers with Over.
 //
-// Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: to
-// keep a copy, Clone it. It takes memory for the words that have a bit, and for all once an eighth to a quarter as many
-// bits as words are set.
+// Additions commute within a generation. Merging is an OR of slices of the same age. It is a value with one owner:
+// Clone makes an independent copy. It takes memory for the words that have a bit set; once the bits set are an eighth
+// to a quarter of the number of words, it takes memory for all words.
 type BloomExpiring struct {
 	params     BloomExpiringParams
 	k, l       int
 	m          int                 // bits a slice
 	size       uint64              // keys a generation
-	bits       bitCells[[1]uint64] // of k+l slices; sparse while ones together are at most bits.most
+	bits       bitCells[[1]uint64] // of k+l slices; sparse while the sum of ones is at most bits.most
 	ones       []uint32            // bits set, by slice; nil while empty
-	generation int64               // with a window since the epoch, else since the first key; 0 while empty
-	keys       uint64              // that changed something in this generation; 0 with a window
+	generation int64               // with a window since the epoch, otherwise since the first key; 0 while empty
+	keys       uint64              // keys that changed a bit in this generation; 0 with a window
 }
 
-// NewBloomExpiring makes an empty filter, or answers ErrParams.
+// NewBloomExpiring makes an empty filter, or returns ErrParams.
 func NewBloomExpiring(p BloomExpiringParams) (BloomExpiring, error) {
 	p.Hash = p.Hash.orDefault()
 	common := BloomParams{Capacity: p.Capacity, FalseRate: p.FalseRate, Hash: p.Hash}
@@ -72,13 +73,13 @@ func NewBloomExpiring(p BloomExpiringParams) (BloomExpiring, error) {
 	return f, nil
 }
 
-// ageShape is the k and l, at most bloomSlicesMax together, that need the fewest bits a key, (k+l) k/l / ln 2, with a
-// rate of false positives of at most this.
+// ageShape returns the k and l with a rate of false positives of at most rate that need the fewest bits a key: (k+l)
+// k/l / ln 2. Together they are at most bloomSlicesMax.
 func ageShape(rate float64) (k, l int) {
 	best := math.Inf(1)
 	for tryK := 1; tryK < bloomSlicesMax; tryK++ {
 		if float64(tryK*bloomSlicesMax)/float64(bloomSlicesMax-tryK) >= best {
-			break // no l makes up for so many
+			break // no l makes up for so many slices
 		}
 		tryL := ageSpan(tryK, rate)
 		if tryL == 0 {
@@ -91,13 +92,13 @@ func ageShape(rate float64) (k, l int) {
 	return k, l
 }
 
-// ageSpan is the largest l for a k, 0 when there is none.
+// ageSpan is the largest l for a k; 0 when there is none.
 func ageSpan(k int, rate float64) (l int) {
 	c := ageChain{k: k}
 	c.run[0] = 1
 	for i := range bloomSlicesMax {
 		fill := 0.5
-		if i < k { // at the end of a generation, when i+1 of k have filled it
+		if i < k { // at the end of a generation, after i+1 of the k generations that fill it
 			fill = 1 - exp2Float(-float64(i+1)/float64(k))
 		}
 		if c.step(fill); c.found > rate {
@@ -108,15 +109,15 @@ func ageSpan(k int, rate float64) (l int) {
 	return l
 }
 
-// ageChain finds the probability that k slices in a row are hit by chance, slice by slice: run[a] is that the last a
-// were hit and no k before.
+// ageChain computes the probability that k consecutive slices are hit by chance, slice by slice. run[a] is the
+// probability that exactly the last a slices were hit, and no k consecutive ones before.
 type ageChain struct {
 	k     int
 	run   [bloomSlicesMax]float64
 	found float64
 }
 
-// step takes a slice; fill is the part of it that is set.
+// step adds a slice; fill is the part of its bits that is set.
 func (c *ageChain) step(fill float64) {
 	missed := 0.0
 	for _, p := range c.run[:c.k] {
@@ -129,15 +130,15 @@ func (c *ageChain) step(fill float64) {
 	c.run[0] = float64(missed * (1 - fill))
 }
 
-// Params is what it was made with.
+// Params are the parameters of the constructor.
 func (f *BloomExpiring) Params() BloomExpiringParams { return f.params }
 
 func (f *BloomExpiring) slices() int { return f.k + f.l }
 
-// all is how many bits there are.
+// all is the number of bits.
 func (f *BloomExpiring) all() int { return f.slices() * f.m }
 
-// Span is how long a generation lasts, 0 when it is counted in keys.
+// Span is the length of a generation in microseconds; 0 when a generation is a number of keys.
 func (f *BloomExpiring) Span() Tick {
 	if f.params.Window == 0 {
 		return 0
@@ -145,16 +146,17 @@ func (f *BloomExpiring) Span() Tick {
 	return (f.params.Window-1)/Tick(f.l) + 1
 }
 
-// generationAt is the number of generations since the epoch.
+// generationAt is the generation of a time: the number of generations since the epoch.
 func (f *BloomExpiring) generationAt(t Tick) int64 { return int64(max(t, 0) / f.Span()) }
 
-// first is the slot of the youngest slice: ages move, slices do not, and a key has a bit of its own in each slot.
+// first is the slot of the youngest slice. Slices stay in their slots while their ages change. A key has a different
+// bit in each slot.
 func (f *BloomExpiring) first(generation int64) int {
 	n := int64(f.slices())
 	return int((n - generation%n) % n)
 }
 
-// slot is that of the slice of an age.
+// slot is the slot of the slice with an age.
 func (f *BloomExpiring) slot(age, first int) int {
 	if age += first; age >= f.slices() {
 		age -= f.slices()
@@ -162,20 +164,21 @@ func (f *BloomExpiring) slot(age, first int) int {
 	return age
 }
 
-// place is where a key's bit in a slot is.
+// place is the position of a key's bit in a slot.
 func (f *BloomExpiring) place(hash uint64, slot int) int {
 	return slot*f.m + int(mulHigh(remix(hash, slot), uint64(f.m)))
 }
 
-// bit is a key's bit in a slot, while the filter is dense. It does not call place, or it would not be inlined.
+// bit is a key's bit in a slot, while the filter is dense. It does not call place, because then it would not be
+// inlined.
 func (f *BloomExpiring) bit(hash uint64, slot int) (word *uint64, mask uint64) {
 	at := slot*f.m + int(mulHigh(remix(hash, slot), uint64(f.m)))
 	return &f.bits.words[at/64], 1 << (at % 64)
 }
 
-// Add adds a key by its hash at time t, and answers whether that changed anything. now is the namespace's clock, not
-// before t and not before any earlier now; without a window neither matters. A key that comes late is forgotten as if
-// it had come in time.
+// Add adds a key by its hash at time t, and reports whether a bit changed. now is the namespace's clock: not before t,
+// and not before the now of any earlier call; without a window neither matters. A late key expires as if it had come in
+// time.
 func (f *BloomExpiring) Add(now, t Tick, hash uint64) (changed bool) {
 	age := 0
 	if f.params.Window > 0 {
@@ -224,7 +227,7 @@ func (f *BloomExpiring) addFew(hash uint64, age, first int) (changed bool) {
 	return changed
 }
 
-// settle makes dense what has too many bits for a table, and sparse what has few enough again.
+// settle makes the filter dense when it has too many bits for the sparse form, and sparse when it has few enough again.
 func (f *BloomExpiring) settle() {
 	n := 0
 	for _, ones := range f.ones {
@@ -245,7 +248,7 @@ func (f *BloomExpiring) allocate() {
 	}
 }
 
-// newest: the k youngest slices have the key.
+// newest says whether the k youngest slices have the key.
 func (f *BloomExpiring) newest(hash uint64) bool {
 	first := f.first(f.generation)
 	for age := range f.k {
@@ -257,7 +260,7 @@ func (f *BloomExpiring) newest(hash uint64) bool {
 	return true
 }
 
-// advance lets the slices age, and clears those that were dropped on the way.
+// advance makes a generation the present one, and clears the slices that were dropped since.
 func (f *BloomExpiring) advance(generation int64) {
 	if generation <= f.generation {
 		return
@@ -275,7 +278,7 @@ func (f *BloomExpiring) advance(generation int64) {
 	f.generation, f.keys = generation, 0
 }
 
-// drop drops from the table what lies in slices without a bit.
+// drop removes the cells of slices without a bit from the table.
 func (f *BloomExpiring) drop() {
 	if f.bits.few != nil {
 		n := f.m / 64
@@ -288,7 +291,7 @@ func (f *BloomExpiring) drop() {
 	f.settle()
 }
 
-// seen is the generation that a read at a time sees, and how many of the youngest slices are empty by then.
+// seen is the generation that a read at a time sees, and the number of youngest slices that are empty by then.
 func (f *BloomExpiring) seen(at Tick) (generation int64, empty int) {
 	if f.params.Window == 0 {
 		return f.generation, 0
@@ -297,7 +300,7 @@ func (f *BloomExpiring) seen(at Tick) (generation int64, empty int) {
 	return generation, int(min(generation-f.generation, int64(f.slices())))
 }
 
-// Has reads at a time. It never writes.
+// Has says whether a key is found at a time. It never writes.
 func (f *BloomExpiring) Has(at Tick, hash uint64) BloomAnswer {
 	if f.ones == nil {
 		return BloomAnswer{}
@@ -309,8 +312,8 @@ func (f *BloomExpiring) Has(at Tick, hash uint64) BloomAnswer {
 	return BloomAnswer{Found: f.find(hash, generation, empty), Over: f.over(generation, empty)}
 }
 
-// find looks for k hits in a row, from the middle back, so that it never looks at most slices. After a miss at age i,
-// only rows that end before i remain. The slices in them that it saw before the miss are hits.
+// find searches for k consecutive hits, from the middle backwards, so that it never reads most slices. After a miss at
+// age i, only runs that end before i remain. The slices of such a run that were read before the miss are known hits.
 func (f *BloomExpiring) find(hash uint64, generation int64, empty int) bool {
 	first, known, hits := f.first(generation), 0, 0
 	for age := f.l; age >= empty; {
@@ -345,7 +348,7 @@ func (f *BloomExpiring) findFew(hash uint64, generation int64, empty int) bool {
 	return false
 }
 
-// over: some slice has more bits than half and 7 standard deviations.
+// over says whether a slice has more bits set than half of its bits plus 7 standard deviations.
 func (f *BloomExpiring) over(generation int64, empty int) bool {
 	limit := uint32(f.m)/2 + 2*uint32(math.Sqrt(float64(f.m)))
 	first := f.first(generation)
@@ -357,9 +360,9 @@ func (f *BloomExpiring) over(generation int64, empty int) bool {
 	return false
 }
 
-// State describes it at a time; Keys is an estimate of all that can be found, if they came evenly and each within one
-// stretch of k generations. One that comes again later counts again, which only KeysLeast knows; KeysMost is for those
-// that came at once. It never writes.
+// State estimates the number of keys and the rate of false positives at a time. Keys is an estimate of all keys that
+// can be found, if they came evenly and each key only within one span of k generations. A key that comes again later
+// counts again, except in KeysLeast. KeysMost is for keys that came at once. It never writes.
 func (f *BloomExpiring) State(at Tick) BloomState {
 	if f.ones == nil {
 		return BloomState{}
@@ -397,11 +400,11 @@ func (f *BloomExpiring) Last() Tick {
 	return Tick(f.generation) * f.Span()
 }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (f *BloomExpiring) Reached() Tick { return f.Last() }
 
-// Death is the tick from which on nothing is found, as long as nothing is added: when fewer than k slices are left. It
+// Death is the tick from which on no key is found, as long as nothing is added: when fewer than k slices are left. It
 // is MaxTick without a window, and 0 when nothing was ever added.
 func (f *BloomExpiring) Death() Tick {
 	switch {
@@ -413,9 +416,9 @@ func (f *BloomExpiring) Death() Tick {
 	return Tick(f.generation+int64(f.l)+1) * f.Span()
 }
 
-// Merge makes it the union with o, which stays as it is: slices of the same age, with a window those of the later of
-// the two. It commutes and repeats without effect, to the byte. It answers ErrIncompatible, without a window also when
-// the two are in different generations, and then nothing has changed.
+// Merge makes the receiver the union with o; o does not change. It combines slices of the same age, with a window at
+// the later of the two times. It commutes and is idempotent, to the byte. It returns ErrIncompatible, without a window
+// also when the two are in different generations, and then nothing has changed.
 func (f *BloomExpiring) Merge(o *BloomExpiring) error {
 	if f.params != o.params {
 		return &mismatch{kind: "expiring bloom", a: f.params, b: o.params}
@@ -454,7 +457,7 @@ func (f *BloomExpiring) recount() {
 	}
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (f *BloomExpiring) Clone() BloomExpiring {
 	c := *f
 	c.bits = f.bits.clone()
@@ -462,7 +465,7 @@ func (f *BloomExpiring) Clone() BloomExpiring {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (f *BloomExpiring) Size() int { return bloomExpiringOwn + f.bits.size() + 4*cap(f.ones) }
 
 // bloomExpiringOwn is the size of a BloomExpiring without its slices.
@@ -494,14 +497,15 @@ func (f *BloomExpiring) AppendBinary(b []byte) []byte {
 	return f.bits.append(binary.AppendUvarint(b, f.keys), f.all(), ones)
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+// Decode replaces the filter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change. See Bloom.Decode
+// about memory.
 func (f *BloomExpiring) Decode(b []byte) (rest []byte, err error) {
 	return f.DecodeWithin(b, math.MaxInt)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose slices would take more memory than room, in bytes, once
-// they are full, unless they are written down in full.
+// DecodeWithin is Decode that also refuses a sparse encoding whose slices would need more memory than room, in bytes,
+// once they are full.
 func (f *BloomExpiring) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	p := r.bloomParams(bloomExpiringKind)

@@ -5,34 +5,34 @@ import (
 	"math/bits"
 )
 
-// bloomExactBlocks is how many blocks of a layer are read for its rate of false positives; that of a larger one
-// follows from its keys.
+// bloomExactBlocks is the most blocks of a layer that are read to compute its rate of false positives. For a larger
+// layer the rate is computed from its number of keys.
 const bloomExactBlocks = 1 << 14
 
-// bloomLayers is what the layers of a filter that grows say together. A key that an earlier layer seems to have is not
-// put into a later one. So each layer stands for the keys that its bits tell, divided by the probability that a key
-// passes those before it.
+// bloomLayers is what the layers of a growing filter show together. A key that an earlier layer seems to have is not
+// added to a later one. So the number of keys that the bits of a layer show is divided by the probability that a key
+// passes all earlier layers.
 type bloomLayers struct {
-	// keys is the estimate. Of a filter that was merged it takes layers for as full as they were when they were
-	// followed by the next; most takes them for as full as they are, as for all keys added since. least divides by
-	// nothing.
+	// keys is the estimate. For a merged filter it uses the fill that each layer had when the next layer began. most
+	// uses the present fill of the layers, which is right for all keys added since. least does not divide.
 	least, keys, most float64
 
-	variance  float64 // of most, and at least that of the others
+	variance  float64 // of most; at least that of the others
 	misses    float64 // the probability that a key which was never added is not found
 	over      bool
-	saturated bool // so full that the bits do not tell how many keys there are
+	saturated bool // so full that the bits do not show how many keys there are
 
-	// merged: a layer that is followed by another has more bits than a filter puts into one. Else it was not
-	// merged, or with filters that had no other keys in these layers.
+	// merged says that a layer with a successor has more bits than a filter puts into a layer. Otherwise the filter was
+	// not merged, or only with filters that had no other keys in these layers.
 	merged   bool
-	greatest float64 // the most keys of one layer, divided by nothing
+	greatest float64 // the most keys of one layer, not divided
 }
 
-// layersOf adds up layers. others is the probability that a key passes what else is asked before it is added.
+// layersOf combines layers. others is the probability that a key passes the other filters that are checked before it is
+// added.
 func layersOf(layers []Bloom, others float64) (all bloomLayers) {
 	all.misses = 1
-	then, now := 1.0, others // the probability to pass the layers so far
+	then, now := 1.0, others // the probabilities of passing the layers so far
 	steps := make([]bloomStep, 0, len(layers))
 	for i := range layers {
 		l, followed := &layers[i], i+1 < len(layers)
@@ -68,7 +68,7 @@ func layersOf(layers []Bloom, others float64) (all bloomLayers) {
 		return all
 	}
 	later := all.most
-	for _, s := range steps { // a wrong rate of a layer changes the keys of all later ones alike
+	for _, s := range steps { // an error in the rate of a layer changes the keys of all later ones alike
 		later -= s.keys
 		doubt := float64(later * s.doubt)
 		all.variance += float64(doubt * doubt)
@@ -76,15 +76,13 @@ func layersOf(layers []Bloom, others float64) (all bloomLayers) {
 	return all
 }
 
-// bloomStep is a layer that is followed by another: its keys, and the standard error of the part of keys that pass it,
-// relative to that part.
+// bloomStep is a layer with a successor: its keys, and the relative standard error of the part of keys that pass it.
 type bloomStep struct{ keys, doubt float64 }
 
-// blockLanes is how many bits a key sets.
+// blockLanes is the number of bits that a key sets.
 const blockLanes = 8
 
-// measuredRate is the rate of false positives that results from the bits, and its standard error: 0 where all bits were
-// read.
+// measuredRate is the rate of false positives of the bits, and its standard error: 0 where all bits were read.
 func (f *Bloom) measuredRate(s BloomState) (rate, stdErr float64) {
 	if f.blocks > bloomExactBlocks {
 		mean := s.Keys / float64(f.blocks)
@@ -99,7 +97,7 @@ func (f *Bloom) measuredRate(s BloomState) (rate, stdErr float64) {
 			sum += blockRate(f.bits.words[i : i+4])
 		}
 	case f.bits.few != nil:
-		parts := make([]float64, f.blocks) // added in the order of blocks, for one sum of one set of bits
+		parts := make([]float64, f.blocks) // added in the order of blocks, so that the same bits give the same sum
 		f.bits.few.each(func(i int, c *[4]uint64) { parts[i] = blockRate(c[:]) })
 		for _, part := range parts {
 			sum += part
@@ -108,7 +106,7 @@ func (f *Bloom) measuredRate(s BloomState) (rate, stdErr float64) {
 	return sum / float64(f.blocks), 0
 }
 
-// blockRate is the probability that a key of a block seems to be there: the product of the lanes' fills.
+// blockRate is the probability that an absent key of a block is found: the product of the fills of its lanes.
 func blockRate(words []uint64) float64 {
 	rate := 1.0
 	for _, w := range words {
@@ -118,13 +116,13 @@ func blockRate(words []uint64) float64 {
 	return rate
 }
 
-// blockVariance is that of the number of keys that the bits of a split-block filter tell. Within a block the lanes are
-// filled independently, which gives an eighth of the variance of one lane alone; the rest is that blocks get more or
-// fewer keys. With t = keys / bits of a lane, 32 bits a block:
+// blockVariance is the variance of the number of keys estimated from the bits of a split-block filter. Within a block
+// the lanes are filled independently, which gives an eighth of the variance of one lane; the rest is that blocks get
+// different numbers of keys. With t = keys / bits of a lane, 32 bits a block:
 //
 //	blocks * (4 (e^t - 1 - t) + 896 (e^(t/32) - 1 - t/32))
 //
-// The last term is half the step between numbers of bits, squared: bits are whole.
+// The code adds the square of half the step between numbers of bits, because bits are whole.
 func blockVariance(keys float64, blocks int) float64 {
 	lane := float64(blocks) * (blockBits / blockLanes)
 	step := exp2Float(float64(keys/lane*math.Log2E)) / blockLanes

@@ -14,15 +14,15 @@ import (
 //	sides  generations of filters of other capacities or rates, by (capacity, rate); Add leaves them as they are
 //	shared the most keys that may stand in two generations and are counted twice
 //
-// A key is there if any generation has it, so none is missed. An OR of two full generations finds more keys that were
-// never added, and so do more generations: State tells the rate that results from the bits that are set, and Over that
-// it is above the rate asked for. A union of at most n full filters of generation 0 errs about n times as often where
-// they stand side by side, and more often after an OR: two at 1% err at 8%.
+// A key is found if any generation has it, so no key is missed. An OR of two full generations finds more keys that were
+// never added, and so do more generations. State reports the resulting rate, from the bits that are set, and Over says
+// that it is above the requested rate. A union of n full filters of generation 0 has at most about n times the rate
+// when their generations are kept separately. After an OR the rate is higher: two filters at 1% give 8%.
 
-// Merge makes it the union with o, which stays as it is. Filters of equal parameters are merged generation by
-// generation, others stand side by side. It answers ErrIncompatible where hashes differ or where all generations would
-// take more than BloomBytesMax, and then nothing has changed. It repeats without effect, and no order makes a
-// difference to what Has and State answer; the parameters of s hold.
+// Merge makes the receiver the union with o; o does not change. Filters of equal parameters are merged generation by
+// generation; other filters are kept as sides. Merge returns ErrIncompatible if the hashes differ, if all generations
+// would take more than BloomBytesMax, or if there would be more than 255 sides; then nothing has changed. It is
+// idempotent, and the order of merges does not change the answers of Has and State. The parameters of s are kept.
 func (s *BloomScalable) Merge(o *BloomScalable) error {
 	if s.params.Hash != o.params.Hash {
 		return fmt.Errorf("%w: scalable bloom of hash %+v and of %+v", ErrIncompatible, s.params.Hash, o.params.Hash)
@@ -51,7 +51,7 @@ func (s *BloomScalable) Merge(o *BloomScalable) error {
 	return nil
 }
 
-// families calls f with the filter and with those at its sides, each with generations of one kind of parameters.
+// families yields the filter and its sides, each with generations of one set of parameters.
 func (s *BloomScalable) families() func(func(*BloomScalable) bool) {
 	return func(yield func(*BloomScalable) bool) {
 		if !yield(s) {
@@ -75,7 +75,7 @@ func (s *BloomScalable) family(p BloomParams) *BloomScalable {
 	return nil
 }
 
-// mergeFamily merges the generations of o, and not its sides.
+// mergeFamily merges the generations of o, without its sides.
 func (s *BloomScalable) mergeFamily(o *BloomScalable) error {
 	into := s.family(o.params)
 	if into == nil {
@@ -106,10 +106,10 @@ func compareSides(a, b BloomScalable) int {
 // empty says whether no key was added.
 func (s *BloomScalable) empty() bool { return len(s.generations) == 1 && s.generations[0].ones == 0 }
 
-// countsOnce says whether no key can stand in two generations: there is one.
+// countsOnce says whether no key can be in two generations, because there is only one generation.
 func (s *BloomScalable) countsOnce() bool { return len(s.sides) == 0 && len(s.generations) == 1 }
 
-// generationBytes is what the bits of the generations take in full, without those of the sides.
+// generationBytes is the memory of the bits of the own generations when dense, without the sides.
 func (s *BloomScalable) generationBytes() (n int) {
 	for i := range s.generations {
 		n += s.generations[i].blocks * (blockBits / 8)
@@ -117,7 +117,7 @@ func (s *BloomScalable) generationBytes() (n int) {
 	return n
 }
 
-// bitBytes is what the bits of all generations take in full.
+// bitBytes is the memory of the bits of all generations when dense.
 func (s *BloomScalable) bitBytes() (n int) {
 	for f := range s.families() {
 		n += f.generationBytes()
@@ -125,7 +125,7 @@ func (s *BloomScalable) bitBytes() (n int) {
 	return n
 }
 
-// mergedBytes is what bitBytes is after a merge.
+// mergedBytes is bitBytes after a merge.
 func (s *BloomScalable) mergedBytes(o *BloomScalable) int {
 	n := s.bitBytes()
 	for f := range o.families() {
@@ -139,7 +139,7 @@ func (s *BloomScalable) mergedBytes(o *BloomScalable) int {
 	return n
 }
 
-// mergedSides is how many sides there are after a merge.
+// mergedSides is the number of sides after a merge.
 func (s *BloomScalable) mergedSides(o *BloomScalable) int {
 	n := len(s.sides)
 	for f := range o.families() {
@@ -150,7 +150,8 @@ func (s *BloomScalable) mergedSides(o *BloomScalable) int {
 	return n
 }
 
-// mostKeys is the sum of what all generations estimate, and leastKeys that without those that may be counted twice.
+// mostKeys is the sum of the estimates of all generations; leastKeys is that sum without keys that may be counted
+// twice.
 func (s *BloomScalable) mostKeys() uint64 {
 	sum := 0.0
 	for f := range s.families() {
@@ -177,7 +178,7 @@ const (
 	bloomSidesMax   = 255
 )
 
-// Merged says whether it has more than its own generations.
+// Merged says whether keys may be counted twice, or there are sides.
 func (s *BloomScalable) Merged() bool { return s.shared > 0 || len(s.sides) > 0 }
 
 func (s *BloomScalable) appendMerged(b []byte) []byte {

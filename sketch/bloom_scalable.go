@@ -6,31 +6,31 @@ import (
 	"math"
 )
 
-// BloomGenerationsMax bounds the generations of a BloomScalable.
+// BloomGenerationsMax is the most generations of a BloomScalable.
 const BloomGenerationsMax = 24
 
-// BloomScalable is a Bloom filter that grows (Almeida, Baquero, Preguiça, Hutchison 2007): when its last generation is
-// full, it adds one for twice the keys at a lower rate of false positives, so that all together stay below the rate
-// asked for. The rates fall like the squares, whose sum is finite, and not by halves, which would take 9 bits a key
-// more in the tenth generation:
+// BloomScalable is a Bloom filter that grows (Almeida, Baquero, Preguiça, Hutchison 2007). When its last generation is
+// full, it adds a generation for twice the keys, at a lower rate of false positives. So all generations together stay
+// below the requested rate. The rates decrease as 1/i^2, whose sum is finite. Halving them instead would take 9 bits a
+// key more in the tenth generation:
 //
 //	generation i: Capacity * 2^i keys at 0.6 FalseRate / (i+1)^2      0.6 sum 1/i^2 < 1
 //
-// It grows up to BloomBytesMax or BloomGenerationsMax. Then it puts keys into the last generation, and says that it is
-// over. A key that was added is always found.
+// It grows up to BloomBytesMax or BloomGenerationsMax. Beyond that it puts keys into the last generation, and answers
+// with Over. A key that was added is always found.
 //
-// The order of adding decides which generation has a key. Merge says what a union is made of. It is a value with one
-// owner: to keep a copy, Clone it.
+// The order of additions decides which generation has a key. Merge describes the contents of a union. It is a value
+// with one owner: Clone makes an independent copy.
 type BloomScalable struct {
 	params      BloomParams
 	generations []Bloom // at least one
 
-	// After a merge; see Merge.
-	sides  []BloomScalable // of other parameters, in the order of compareSides; without sides of their own
-	shared uint64          // the most keys that stand in two generations
+	// sides and shared are set by Merge.
+	sides  []BloomScalable // of other parameters, in the order of compareSides; they have no sides of their own
+	shared uint64          // the most keys that are in two generations
 }
 
-// NewBloomScalable makes an empty filter, or answers ErrParams.
+// NewBloomScalable makes an empty filter, or returns ErrParams.
 func NewBloomScalable(p BloomParams) (BloomScalable, error) {
 	p.Hash = p.Hash.orDefault()
 	s := BloomScalable{params: p}
@@ -42,7 +42,7 @@ func NewBloomScalable(p BloomParams) (BloomScalable, error) {
 	return s, nil
 }
 
-// generation makes the i-th, empty.
+// generation makes the i-th generation, empty.
 func (s *BloomScalable) generation(i int) (Bloom, error) {
 	p := s.params
 	if err := p.check(); err != nil {
@@ -56,16 +56,17 @@ func (s *BloomScalable) generation(i int) (Bloom, error) {
 	return newBloom(p)
 }
 
-// Params is what it was made with.
+// Params are the parameters of the constructor.
 func (s *BloomScalable) Params() BloomParams { return s.params }
 
-// Generations is how many there are.
+// Generations is the number of generations.
 func (s *BloomScalable) Generations() int { return len(s.generations) }
 
-// rehash gives each generation hashes of its own, so that they err independently.
+// rehash derives different hashes for each generation, so that their errors are independent.
 func rehash(hash uint64, generation int) uint64 { return remix(hash, 1+generation) }
 
-// Add adds a key by its hash, and answers whether that changed anything: when not, the key or its like was there.
+// Add adds a key by its hash, and reports whether a bit changed. If not, the key, or keys with the same bits, were
+// there.
 func (s *BloomScalable) Add(hash uint64) (changed bool) {
 	if s.has(hash) {
 		return false
@@ -77,7 +78,7 @@ func (s *BloomScalable) Add(hash uint64) (changed bool) {
 	return s.generations[last].Add(rehash(hash, last))
 }
 
-// grow adds a generation, if there is room.
+// grow adds a generation if there is room, and reports whether it did.
 func (s *BloomScalable) grow() bool {
 	next, err := s.generation(len(s.generations))
 	if err != nil || len(s.generations) == BloomGenerationsMax ||
@@ -88,7 +89,7 @@ func (s *BloomScalable) grow() bool {
 	return true
 }
 
-// Has never writes.
+// Has says whether a key was added. It never writes.
 func (s *BloomScalable) Has(hash uint64) BloomAnswer {
 	a := BloomAnswer{Found: s.has(hash)}
 	for f := range s.families() {
@@ -100,7 +101,7 @@ func (s *BloomScalable) Has(hash uint64) BloomAnswer {
 }
 
 func (s *BloomScalable) has(hash uint64) bool {
-	for i := len(s.generations) - 1; i >= 0; i-- { // the last has most keys
+	for i := len(s.generations) - 1; i >= 0; i-- { // the last generation has most keys
 		g, h := &s.generations[i], rehash(hash, i)
 		if g.has(h) || g.hasFew(h) {
 			return true
@@ -114,9 +115,9 @@ func (s *BloomScalable) has(hash uint64) bool {
 	return false
 }
 
-// State never writes. Keys has the keys that an earlier generation seemed to have, which are in none (see bloomLayers).
-// Of a merged filter, Keys counts a key once for each generation that has it: KeysLeast is how many there are at least,
-// and KeysMost at most, up to some KeysError.
+// State estimates the number of keys and the rate of false positives. It never writes. Keys includes the keys that an
+// earlier generation seemed to have, which were not added to any (see bloomLayers). In a merged filter, Keys counts a
+// key once for each generation that has it; KeysLeast and KeysMost bound the true number, up to some KeysError.
 func (s *BloomScalable) State() BloomState {
 	if !s.Merged() {
 		l := layersOf(s.generations, 1)
@@ -128,8 +129,7 @@ func (s *BloomScalable) State() BloomState {
 	return s.stateMerged()
 }
 
-// stateMerged is State of a filter that was merged. Any of its families may have been asked before a key was added to
-// another.
+// stateMerged is State of a merged filter. Any of its families may have been checked before a key was added to another.
 func (s *BloomScalable) stateMerged() BloomState {
 	all, misses, families := BloomState{}, 1.0, make([]float64, 0, 1+len(s.sides))
 	for f := range s.families() {
@@ -154,7 +154,7 @@ func (s *BloomScalable) stateMerged() BloomState {
 	return all
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (s *BloomScalable) Clone() BloomScalable {
 	c := BloomScalable{params: s.params, generations: s.clonedGenerations(), shared: s.shared}
 	for i := range s.sides {
@@ -170,7 +170,7 @@ func (s *BloomScalable) clonedGenerations() (c []Bloom) {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (s *BloomScalable) Size() int {
 	n := 88 + bloomOwn*(cap(s.generations)-len(s.generations))
 	for i := range s.generations {
@@ -200,7 +200,7 @@ func (s *BloomScalable) AppendBinary(b []byte) []byte {
 	return s.appendOwn(b)
 }
 
-// appendOwn is the encoding of its own generations.
+// appendOwn appends the encoding of the own generations.
 func (s *BloomScalable) appendOwn(b []byte) []byte {
 	b = binary.AppendUvarint(s.params.append(b, bloomScalableKind), uint64(len(s.generations)))
 	for i := range s.generations {
@@ -209,14 +209,15 @@ func (s *BloomScalable) appendOwn(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+// Decode replaces the filter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change. See Bloom.Decode
+// about memory.
 func (s *BloomScalable) Decode(b []byte) (rest []byte, err error) {
 	return s.DecodeWithin(b, BloomBytesMax)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose generations would take more memory than room, in bytes,
-// once they are full, those apart that are written down in full.
+// DecodeWithin is Decode that also refuses sparse encodings whose generations would need more memory than room, in
+// bytes, once they are full.
 func (s *BloomScalable) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	read := r.ownBloom

@@ -8,58 +8,58 @@ import (
 )
 
 const (
-	// BloomTimedParts is how many generations a window of a BloomTimed has. One more is read, since the latest has only
-	// begun.
+	// BloomTimedParts is the number of generations in a window of a BloomTimed. Reads cover one more, because the
+	// latest generation is not complete.
 	BloomTimedParts = 8
-	// bloomTimedLeast is how many keys the first layer of a generation is for at least.
+	// bloomTimedLeast is the least capacity of the first layer of a generation.
 	bloomTimedLeast = 64
 )
 
 // BloomTimedParams decide the shape of a BloomTimed.
 type BloomTimedParams struct {
-	// Capacity is how many keys are expected in a window. More only take more memory.
+	// Capacity is the expected number of keys in a window. More keys only take more memory.
 	Capacity uint64
-	// FalseRate is the most of the absent keys that it takes for present: in 1e-6..0.5.
+	// FalseRate is the largest rate of false positives: in 1e-6..0.5.
 	FalseRate float64
-	// Window in microseconds: how long a key is found at least, BloomTimedParts to HalfLifeMax.
+	// Window, in microseconds, is how long a key is found at least: BloomTimedParts to HalfLifeMax.
 	Window Tick
 	Hash   Hash
 }
 
-// BloomTimed is a Bloom filter that forgets, and grows with bursts. Make one with NewBloomTimed. Time is cut into
-// generations of an eighth of Window, which begin at whole multiples of that since the Unix epoch. A key goes into that
-// of its event, and is found as long as its generation is one of the last nine:
+// BloomTimed is a Bloom filter that forgets, and grows with bursts. NewBloomTimed makes one. Time is split into
+// generations of an eighth of Window, which begin at whole multiples of that since the Unix epoch. A key goes into the
+// generation of its event, and is found as long as this is one of the last nine:
 //
 //	generation   ... | n-8 | n-7 | ... | n-1 |  n  |        n is that of now
 //	              no | all of these are found      |
 //
-// So a key is found for Window at least, and for less than 9/8 of it. Then all of its generation is dropped at once.
+// So a key is found for at least Window, and for less than 9/8 of it. Then its whole generation is dropped at once.
 //
-// Each generation is a chain of layers (Almeida, Baquero, Preguiça, Hutchison 2007): a full layer is followed by one
-// for twice the keys at a lower rate. All layers of all generations that are found stay below the rate asked for,
+// Each generation is a chain of layers (Almeida, Baquero, Preguiça, Hutchison 2007). After a full layer comes a layer
+// for twice the keys, at a lower rate. All layers of all generations that are found stay below the requested rate,
 // however many keys come and however they are spread over time:
 //
 //	layer i: max(64, Capacity/8) * 2^i keys at FalseRate/9 * 0.6/(i+1)^2     0.6 sum 1/i^2 < 1
 //
-// At 1% it takes about 20 bits a key where keys come evenly, and up to twice that while a layer fills. It grows up to
-// BloomBytesMax. Then it puts keys into the last layer, and says that it is over.
+// At 1% it takes about 20 bits a key when keys come evenly, and up to twice that while a layer fills. It grows up to
+// BloomBytesMax. Beyond that it puts keys into the last layer, and answers with Over.
 //
-// Merging is an OR of the layers of one number and generation. It commutes, associates, and repeats without effect. A
-// union of filters that were full has more keys than its layers are for, and says so. It is a value with one owner: to
-// keep a copy, Clone it.
+// Merging is an OR of layers with the same number in the same generation. It commutes, associates and is idempotent. A
+// union of full filters has more keys than its layers are for, and answers with Over. It is a value with one owner:
+// Clone makes an independent copy.
 type BloomTimed struct {
 	params      BloomTimedParams
 	latest      int64 // the generation of the latest now; 0 while unused
 	generations []timedGeneration
 }
 
-// timedGeneration is the keys of one generation. There is none without a layer.
+// timedGeneration is the keys of one generation. It has at least one layer.
 type timedGeneration struct {
 	number int64
 	layers []Bloom
 }
 
-// NewBloomTimed makes an empty filter, or answers ErrParams.
+// NewBloomTimed makes an empty filter, or returns ErrParams.
 func NewBloomTimed(p BloomTimedParams) (BloomTimed, error) {
 	p.Hash = p.Hash.orDefault()
 	common := BloomParams{Capacity: p.Capacity, FalseRate: p.FalseRate, Hash: p.Hash}
@@ -82,7 +82,7 @@ func NewBloomTimed(p BloomTimedParams) (BloomTimed, error) {
 	return f, nil
 }
 
-// layer makes the i-th of a generation, empty.
+// layer makes the i-th layer of a generation, empty.
 func (f *BloomTimed) layer(i int) (Bloom, error) {
 	least := max(bloomTimedLeast, (f.params.Capacity-1)/BloomTimedParts+1)
 	if least<<i>>i != least {
@@ -94,17 +94,17 @@ func (f *BloomTimed) layer(i int) (Bloom, error) {
 	})
 }
 
-// Params is what it was made with.
+// Params are the parameters of the constructor.
 func (f *BloomTimed) Params() BloomTimedParams { return f.params }
 
-// Span is how long a generation lasts.
+// Span is the length of a generation in microseconds.
 func (f *BloomTimed) Span() Tick { return (f.params.Window-1)/BloomTimedParts + 1 }
 
-// generationAt is the number of generations since the epoch.
+// generationAt is the generation of a time: the number of generations since the epoch.
 func (f *BloomTimed) generationAt(t Tick) int64 { return int64(max(t, 0) / f.Span()) }
 
-// Add adds a key by its hash at time t, and answers whether that changed anything. now is the namespace's clock, not
-// before t and not before any earlier now. A key that comes late is forgotten as if it had come in time.
+// Add adds a key by its hash at time t, and reports whether a bit changed. now is the namespace's clock: not before t,
+// and not before the now of any earlier call. A late key expires as if it had come in time.
 func (f *BloomTimed) Add(now, t Tick, hash uint64) (changed bool) {
 	f.advance(f.generationAt(now))
 	number := min(f.generationAt(t), f.latest)
@@ -122,7 +122,7 @@ func (f *BloomTimed) Add(now, t Tick, hash uint64) (changed bool) {
 	return g.layers[last].Add(rehash(hash, last))
 }
 
-// generation is that of a number, made if there is none. It is valid until the next call.
+// generation is the generation with a number, made if there is none. The pointer is valid until the next call.
 func (f *BloomTimed) generation(number int64) *timedGeneration {
 	i, found := f.place(number)
 	if !found {
@@ -131,7 +131,7 @@ func (f *BloomTimed) generation(number int64) *timedGeneration {
 	return &f.generations[i]
 }
 
-// place is where a generation is, or belongs.
+// place is the position of a generation, or the position where it belongs.
 func (f *BloomTimed) place(number int64) (i int, found bool) {
 	i = len(f.generations)
 	for i > 0 && f.generations[i-1].number >= number {
@@ -140,7 +140,7 @@ func (f *BloomTimed) place(number int64) (i int, found bool) {
 	return i, i < len(f.generations) && f.generations[i].number == number
 }
 
-// grow adds a layer to a generation, if there is room. The first always has room.
+// grow adds a layer to a generation, if there is room. There is always room for the first layer.
 func (f *BloomTimed) grow(g *timedGeneration) {
 	next, err := f.layer(len(g.layers))
 	if err != nil || len(g.layers) > 0 && (len(g.layers) == BloomGenerationsMax || !f.fits(&next)) {
@@ -149,7 +149,7 @@ func (f *BloomTimed) grow(g *timedGeneration) {
 	g.layers = append(g.layers, next)
 }
 
-// fits: there is room for a layer, and for the first ones of all generations to come.
+// fits says whether there is room for a layer, in addition to first layers of all generations to come.
 func (f *BloomTimed) fits(next *Bloom) bool {
 	blocks, first := next.blocks, next.blocks
 	for i := range f.generations {
@@ -162,7 +162,7 @@ func (f *BloomTimed) fits(next *Bloom) bool {
 	return blocks*(blockBits/8) <= BloomBytesMax
 }
 
-// advance makes a generation the latest, and drops those that are found no more.
+// advance makes a generation the latest, and drops the generations that are no longer found.
 func (f *BloomTimed) advance(to int64) {
 	if to <= f.latest {
 		return
@@ -174,12 +174,12 @@ func (f *BloomTimed) advance(to int64) {
 	}
 }
 
-// oldest is the first generation that is found in another.
+// oldest is the oldest generation that is still found when another is the latest.
 func (f *BloomTimed) oldest(generation int64) int64 { return generation - BloomTimedParts }
 
-// has: a layer has the key.
+// has says whether a layer has the key.
 func (g *timedGeneration) has(hash uint64) bool {
-	for i := len(g.layers) - 1; i >= 0; i-- { // the last has most keys
+	for i := len(g.layers) - 1; i >= 0; i-- { // the last layer has most keys
 		l, h := &g.layers[i], rehash(hash, i)
 		if l.has(h) || l.hasFew(h) {
 			return true
@@ -194,7 +194,7 @@ func (f *BloomTimed) seen(at Tick) []timedGeneration {
 	return f.generations[i:]
 }
 
-// Has reads at a time; one before the latest now is taken as that. It never writes.
+// Has says whether a key is found at a time; a time before the latest now reads as the latest now. It never writes.
 func (f *BloomTimed) Has(at Tick, hash uint64) (a BloomAnswer) {
 	seen := f.seen(at)
 	for i := len(seen) - 1; i >= 0; i-- {
@@ -208,8 +208,8 @@ func (g *timedGeneration) over() bool {
 	return slices.ContainsFunc(g.layers, func(l Bloom) bool { return l.ones > l.over })
 }
 
-// State describes it at a time. Keys counts a key once in each generation in which it came. So do KeysLeast, of the
-// generation that has most, and KeysMost. It never writes.
+// State estimates the number of keys and the rate of false positives at a time. Keys and KeysMost count a key once in
+// each generation in which it came; KeysLeast is that of the generation with most keys. It never writes.
 func (f *BloomTimed) State(at Tick) BloomState {
 	all, misses := BloomState{}, 1.0
 	for _, g := range f.seen(at) {
@@ -233,11 +233,11 @@ func (f *BloomTimed) State(at Tick) BloomState {
 // Last is the tick at which the latest generation began, 0 while nothing is stored.
 func (f *BloomTimed) Last() Tick { return Tick(f.latest) * f.Span() }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (f *BloomTimed) Reached() Tick { return f.Last() }
 
-// Death is the tick from which on nothing is found, as long as nothing is added; 0 when nothing is.
+// Death is the tick from which on no key is found, as long as nothing is added; 0 when no key is found now.
 func (f *BloomTimed) Death() Tick {
 	if len(f.generations) == 0 {
 		return 0
@@ -249,8 +249,8 @@ func (f *BloomTimed) Death() Tick {
 	return Tick(last+BloomTimedParts+1) * f.Span()
 }
 
-// Merge makes it the union with o, which stays as it is. The later of the two latest times holds. It answers
-// ErrIncompatible, or ErrOverflow for a union of more than BloomBytesMax, and then nothing has changed.
+// Merge makes the receiver the union with o; o does not change. Of the two latest times, the later is kept. Merge
+// returns ErrIncompatible, or ErrOverflow for a union of more than BloomBytesMax, and then nothing has changed.
 func (f *BloomTimed) Merge(o *BloomTimed) error {
 	if f.params != o.params {
 		return &mismatch{kind: "expiring bloom", a: f.params, b: o.params}
@@ -276,7 +276,7 @@ func (f *BloomTimed) Merge(o *BloomTimed) error {
 	return nil
 }
 
-// unionBytes is what the layers of a union with o take once they are full.
+// unionBytes is the memory of the layers of a union with o when they are full.
 func (f *BloomTimed) unionBytes(o *BloomTimed) int {
 	blocks, oldest := 0, f.oldest(max(f.latest, o.latest))
 	add := func(g *timedGeneration, from int) {
@@ -297,7 +297,7 @@ func (f *BloomTimed) unionBytes(o *BloomTimed) int {
 	return blocks * (blockBits / 8)
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (f *BloomTimed) Clone() BloomTimed {
 	c := *f
 	c.generations = slices.Clone(f.generations)
@@ -310,13 +310,13 @@ func (f *BloomTimed) Clone() BloomTimed {
 	return c
 }
 
-// Sizes of a BloomTimed and of a generation, without what they point to.
+// Sizes of a BloomTimed and of a generation, without the memory that they point to.
 const (
 	bloomTimedOwn      = 80
 	timedGenerationOwn = 32
 )
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (f *BloomTimed) Size() int {
 	n := bloomTimedOwn + timedGenerationOwn*cap(f.generations)
 	for i := range f.generations {
@@ -329,10 +329,10 @@ func (f *BloomTimed) Size() int {
 	return n
 }
 
-// Held counts the blocks that have a bit, or all, of each layer.
+// Held counts the blocks with a bit, or all blocks of a dense layer.
 func (f *BloomTimed) Held() int { return f.held((*Bloom).Held) }
 
-// Reserved is what it takes with all the bits of its layers.
+// Reserved is the size with all bits of its layers.
 func (f *BloomTimed) Reserved() int { return f.held((*Bloom).Reserved) }
 
 func (f *BloomTimed) held(of func(*Bloom) int) int {
@@ -345,7 +345,7 @@ func (f *BloomTimed) held(of func(*Bloom) int) int {
 	return n
 }
 
-// ReservedMost is Reserved of a filter whose generations all have their first layer.
+// ReservedMost is Reserved of a filter that has a first layer in every generation.
 func (f *BloomTimed) ReservedMost() int {
 	first, err := f.layer(0)
 	if err != nil {
@@ -387,14 +387,15 @@ func (f *BloomTimed) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+// Decode replaces the filter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change. See Bloom.Decode
+// about memory.
 func (f *BloomTimed) Decode(b []byte) (rest []byte, err error) {
 	return f.DecodeWithin(b, BloomBytesMax)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose layers would take more memory than room, in bytes, once they
-// are full, those apart that are written down in full.
+// DecodeWithin is Decode that also refuses sparse encodings whose layers would need more memory than room, in bytes,
+// once they are full.
 func (f *BloomTimed) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	p := r.bloomParams(bloomTimedKind)

@@ -65,7 +65,7 @@ func (d *Distribution) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// tellsLost says whether an encoding has what is lost.
+// tellsLost says whether the encoding contains lost.
 func (d *Distribution) tellsLost() bool { return d.lost > 0 && !d.fresh() }
 
 // byID is id << 32 | position of every bin, sorted.
@@ -78,8 +78,8 @@ func (d *Distribution) byID() []uint64 {
 	return order
 }
 
-// Decode replaces the distribution by the one at the start of b, and answers what follows it. Bytes that AppendBinary
-// cannot have written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the distribution by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
 	var h Header
 	if b, err = h.Decode(b); err != nil {
@@ -92,9 +92,9 @@ func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
 	return d.DecodeBins(&h, b, words[:cap(words)])
 }
 
-// Decode fills in the header with that of the distribution at the start of b, and answers what follows it: the bins,
-// for DecodeBins. It has no more bins than there are bytes for. Bytes that AppendBinary cannot have written are refused
-// with ErrCorrupt.
+// Decode sets the header from the distribution at the start of b, and returns the bytes that follow: the bins, for
+// DecodeBins. It returns ErrCorrupt for bytes that AppendBinary cannot have written, including a number of bins for
+// which there are not enough bytes.
 func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version := r.byte()
@@ -118,7 +118,7 @@ func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	if bins == 0 && (f != wide || h.Z == 0 && h.Z2 == 0 && h.Mark != 0) {
 		return nil, ErrCorrupt
 	}
-	// an id takes a byte at least, a value 4 or 8: a length that lies is caught before anything is allocated
+	// an id takes at least a byte, a value 4 or 8: so a wrong number is found before anything is allocated
 	if bins > BinsMax || bins*uint64(1+valueBytes(f)) > uint64(len(r.b)) {
 		return nil, ErrCorrupt
 	}
@@ -126,8 +126,8 @@ func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	return r.b, nil
 }
 
-// DecodeBins is the second half of Decode: it takes the bins of a header that was decoded, and lays them into words.
-// There are as many words as WordsFor says for as many bins or more, and their contents mean nothing.
+// DecodeBins is the second half of Decode: it decodes the bins after a header into words. len(words) must be at least
+// WordsFor(h.Bins); the old contents of words are ignored.
 func (d *Distribution) DecodeBins(h *Header, b []byte, words []uint64) (rest []byte, err error) {
 	var n Distribution
 	n.Load(h, words)
@@ -141,9 +141,9 @@ func (d *Distribution) DecodeBins(h *Header, b []byte, words []uint64) (rest []b
 	return nil, ErrCorrupt
 }
 
-// Suits says whether a distribution can have been written under p, with no clock after until; signed says that amounts
-// may have been negative then or earlier. Decode cannot tell, for it does not know the Params. It takes time
-// proportional to the number of bins.
+// Suits says whether a distribution can have been written under p, with no clock later than until. signed says that
+// amounts may have been negative then or earlier. Decode cannot check this, because it does not have the Params. It
+// takes time proportional to the number of bins.
 func (d *Distribution) Suits(p *Params, until Tick, signed bool) bool {
 	if p.Decay == Linear {
 		return d.z == 0 && d.z2 == 0 && (p.Bounded || d.lost == 0) && (d.form() == micro || d.Len() == 0)
@@ -164,13 +164,13 @@ func (d *Distribution) hasNegative() bool {
 	return signs>>63 != 0
 }
 
-// decodeIDs takes the ids of all bins.
+// decodeIDs reads the ids of all bins.
 func (d *Distribution) decodeIDs(b []byte) (rest []byte, ok bool) {
 	next, words := uint64(0), d.words
 	for i := range d.Len() {
 		var v uint64
 		n := 1
-		if len(b) > 0 && b[0] < 0x80 { // most are close to each other
+		if len(b) > 0 && b[0] < 0x80 { // most ids are close to each other
 			v = uint64(b[0])
 		} else if v, n = binary.Uvarint(b); n <= 0 || b[n-1] == 0 {
 			return nil, false
@@ -190,7 +190,7 @@ func (d *Distribution) decodeIDs(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// decodeValues takes the values of all bins, which lie as they are written.
+// decodeValues reads the values of all bins, in the order of the encoding.
 func (d *Distribution) decodeValues(b []byte) (rest []byte, ok bool) {
 	f, bins := d.form(), d.Len()
 	if len(b) < bins*valueBytes(f) {
@@ -220,19 +220,19 @@ func valueBytes(f form) int {
 	return 8
 }
 
-// reader takes values off the front; ok is false once that went wrong.
+// reader reads values from the front of b; ok is false after the first failure.
 type reader struct {
 	b  []byte
 	ok bool
-	// room is how many bytes of memory may be taken, once they are full, by what is short when written down: bitmaps
-	// and tables that are nearly empty.
+	// room is the memory in bytes that encodings may claim which are short now but may become full: nearly empty
+	// bitmaps and tables.
 	room int
 }
 
 // reading makes a reader of b with room.
 func reading(b []byte, room int) reader { return reader{b: b, ok: true, room: room} }
 
-// claim takes room.
+// claim takes bytes off room; false if there are not enough.
 func (r *reader) claim(bytes int) bool {
 	r.ok = r.ok && bytes <= r.room
 	r.room -= bytes
@@ -249,12 +249,12 @@ func (r *reader) take(n int) []byte {
 	return b
 }
 
-// header takes the kind and the version with which the encodings of all kinds but the distribution begin.
+// header reads the kind and the version at the start of the encodings of all kinds but the distribution.
 func (r *reader) header(kind byte) {
 	r.ok = r.byte() == kind && r.byte() == codecVersion && r.ok
 }
 
-// plainFloat takes any double but minus 0; the caller knows which are good.
+// plainFloat reads any double but minus 0; the caller checks its range.
 func (r *reader) plainFloat() float64 {
 	v := binary.LittleEndian.Uint64(r.take(8))
 	r.ok = r.ok && v != 1<<63
@@ -273,7 +273,7 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-// int takes a uvarint of at most limit.
+// int reads a uvarint of at most limit.
 func (r *reader) int(limit int) int {
 	v := r.uvarint()
 	if v > uint64(limit) {
@@ -288,17 +288,17 @@ func (r *reader) varint() int64 {
 	return int64(u>>1) ^ -int64(u&1)
 }
 
-// lost takes what is lost: above 0, and no larger than any sum of counts.
+// lost reads a lost: above 0, and no larger than any sum of counts.
 func (r *reader) lost() float64 {
 	v := upper(binary.LittleEndian.Uint32(r.take(4))).float()
 	r.ok = r.ok && v > 0 && v <= sumMax
 	return v
 }
 
-// sumMax is more than any sum of counts comes to.
+// sumMax is larger than any sum of counts.
 const sumMax = 0x1p500
 
-// float takes a double that a distribution can hold: 0 (not minus 0), or neither faint nor too large.
+// float reads a double that a distribution can hold: 0 (not minus 0), or neither faint nor too large.
 func (r *reader) float() float64 {
 	v := binary.LittleEndian.Uint64(r.take(8))
 	r.ok = r.ok && validSum(v)

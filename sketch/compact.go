@@ -2,26 +2,26 @@ package sketch
 
 import "math"
 
-// A compact value is an unsigned float of 32 bits, cut out of a double: 7 bits of exponent, 25 of fraction.
+// A compact value is an unsigned float of 32 bits, a part of a double: 7 bits of exponent, 25 of fraction.
 //
 //	double    s eeeeeeeeeee ffffffffffffffffffffffffffffffffffffffffffffffffffff
 //	compact         eeeeeee fffffffffffffffffffffffff                              e less 959: 2^-64 to 2^64; 0 is 0
 //
-// It has 4 times the resolution of a float32, whose sign and long exponent would be idle here.
+// It has 4 times the resolution of a float32, whose sign and long exponent are not needed here.
 //
-// Rounding to nearest is biased: 0.1 added over and over to 10,000 is 102.4 units in the last place of a float32 and
-// counts as 102 each time, 0.4% short; what is below half a unit never counts at all. So the cut-off bits decide by how
-// much they are, against a hash of the sum and of Z, whether to round up: unbiased, and the same on every machine and
-// for every landmark, because only mantissas are hashed. N increments of a bin then err by about sqrt(N/6) units, each
-// 2^-26 to 2^-25 of the value: 8e-7 (one standard deviation) when a count reaches compactMax, where the whole
-// distribution is promoted to 64 bits.
+// Rounding to nearest is biased. If 0.1 is added to a float32 again and again, then at 10,000 it is 102.4 units in the
+// last place. It counts as 102 each time, 0.4% too low; an amount below half a unit never counts. So the bits that are
+// cut off are compared with a hash of the sum and of Z, to round up or down. This is unbiased, and the same on every
+// machine and for every landmark, because only mantissas are hashed. N increments of a bin then err by about sqrt(N/6)
+// units, each 2^-26 to 2^-25 of the value. That is 8e-7 (one standard deviation) when a count reaches compactMax, where
+// the whole distribution is converted to 64 bits.
 
 const (
 	compactBias = (1023 - 64) << 52
 	compactCut  = 27
 	// compactMax is the count, in units of the smaller of 1 and the increment, at which values become wide.
 	compactMax = 1 << 14
-	// compactFaintest takes the place of faintest.
+	// compactFaintest is faintest for compact values.
 	compactFaintest = 0x1p-60
 )
 
@@ -32,7 +32,7 @@ func expand(c uint32) float64 {
 	return math.Float64frombits(uint64(c)<<compactCut + compactBias)
 }
 
-// squeeze is v rounded up or down by dither. ok is false when v is negative or too large; below 2^-63 it becomes 0.
+// squeeze is v, rounded up or down by dither. ok is false when v is negative or too large. A v below 2^-63 becomes 0.
 func squeeze(v float64, dither uint64) (c uint32, ok bool) {
 	if v < 0x1p-63 {
 		return 0, v >= 0

@@ -2,12 +2,11 @@ package sketch
 
 import "math"
 
-// Convert changes a distribution from one set of Params to another that holds from at on: its counts at that moment
-// stay what they are and decay in the new way afterwards. What is dead at that moment becomes nothing; its bins stay
-// until Prune.
+// Convert changes a distribution from one set of Params to another that applies from at on. Its counts at that moment
+// do not change, and decay in the new way afterwards. A distribution that is dead at that moment becomes empty; its
+// bins stay until Prune.
 //
-// A changed half-life costs each value a rounding or two, and a value that is compact stays so unless new says
-// otherwise.
+// A changed half-life costs each value a rounding or two. A compact value stays compact unless new says otherwise.
 func (d *Distribution) Convert(old, new *Params, at Tick) {
 	if d.fresh() {
 		return
@@ -28,7 +27,7 @@ func (d *Distribution) Convert(old, new *Params, at Tick) {
 	d.remax()
 }
 
-// forget makes every count nothing and leaves the bins in place.
+// forget sets every count to 0 and leaves the bins in place.
 func (d *Distribution) forget() {
 	d.z, d.z2, d.lost, d.mark = 0, 0, 0, 0
 	for i := range d.Len() {
@@ -76,7 +75,7 @@ func (d *Distribution) convertLevels(old, new *Params, at Tick) {
 	}
 }
 
-// convertLevel stores a content as of a moment by which `leaked` has leaked.
+// convertLevel stores the level of a content, at a moment when leaked has leaked.
 func (d *Distribution) convertLevel(i int, content, leaked int64) {
 	level, ok := sumLevels(max(content, 0), leaked)
 	if !ok && content > 0 {
@@ -121,20 +120,20 @@ func (d *Distribution) countsToLevels(old, new *Params, at Tick) {
 	}
 }
 
-// rawValues are the stored values of a form of one word a value.
+// rawValues are the stored values of a form with one word a value.
 func (d *Distribution) rawValues() []uint64 { return d.values()[:d.Len()] }
 
-// Merge adds what o holds, which stays as it is. Both must have been written under Params of the same decay and
-// half-life (Convert a copy first). remap translates the bins of o; nil means that they are the same. The result is
-// wide: nothing is rounded twice. There is no limit of bins.
+// Merge adds what o holds; o does not change. Both must have been written under Params of the same decay and half-life
+// (Convert a copy first). remap translates the bins of o; nil means that they are the same. The result is wide, so that
+// no value is rounded twice. There is no limit of bins.
 //
-// It commutes, bit for bit. It associates except for the rounding of sums, so fold in a fixed order. Under Linear the
-// contents at the later of the two last events are added, and neither law is promised of the bytes.
+// It commutes, bit for bit. It associates up to the rounding of sums, so callers must merge in a fixed order. Under
+// Linear it adds the contents at the later of the two last events, and promises neither law for the bytes.
 func (d *Distribution) Merge(p *Params, o *Distribution, remap func(uint32) uint32) {
 	d.MergeAt(p, o, 0, remap)
 }
 
-// MergeAt is Merge to be read at a time or later: under Linear the contents at that time are added, if it is after the
+// MergeAt is Merge for readings at a time or later. Under Linear it adds the contents at that time, if it is after the
 // last events.
 func (d *Distribution) MergeAt(p *Params, o *Distribution, at Tick, remap func(uint32) uint32) {
 	d.widen()

@@ -17,7 +17,7 @@ const (
 type CountMinParams struct {
 	// Epsilon is the error as a part of Z, the sum of all counts: in (0, 1).
 	Epsilon float64
-	// Delta is the probability that an estimate errs by more: in (0, 1).
+	// Delta is the probability that the error of an estimate is larger: in (0, 1).
 	Delta float64
 	// HalfLife in microseconds, 0 for none.
 	HalfLife Tick
@@ -46,20 +46,20 @@ func (p *CountMinParams) shape() (width, depth int, err error) {
 	return int(w), int(d), checkHalfLife("count-min", p.HalfLife)
 }
 
-// CountMin estimates how often each of any number of items occurred (Cormode, Muthukrishnan 2005), under forward decay:
-// a write adds n times the weight of its time to a cell of each row, a read scales the least of them. All cells share
-// one landmark, so that time passes without touching them.
+// CountMin estimates how often each of any number of items occurred (Cormode, Muthukrishnan 2005), under forward decay.
+// A write adds n times the weight of its time to one cell of each row; a read scales the least of these cells. All
+// cells share one landmark, so that decay changes no cell.
 //
 //	truth <= estimate, and estimate <= truth + e/width * Z with probability 1 - Delta
 //
-// Where an earlier sketch of the key had died (see Born), the truth may be more than the estimate by what Lost tells.
+// Where an earlier sketch of the key had died (see Born), the truth may exceed the estimate by Lost.
 //
-// The update is the plain one: the conservative one does not merge. It commutes: to the bit without a half-life and
-// with whole amounts (up to 2^53 together), otherwise up to the rounding of sums. What is below 2^-100 counts as
-// nothing.
+// The update is the plain one, because the conservative one does not merge. Updates commute: to the bit without a
+// half-life and with whole amounts (up to 2^53 in total), otherwise up to the rounding of sums. Values below 2^-100
+// count as 0.
 //
-// It is a value with one owner: to keep a copy, Clone it. It takes memory for the cells that are not zero, and for
-// all, 8 bytes each, once an eighth to a quarter of them are not.
+// It is a value with one owner: Clone makes an independent copy. While few cells are nonzero, it takes memory for these
+// cells only. Once an eighth to a quarter of them is nonzero, it takes memory for all, 8 bytes each.
 type CountMin struct {
 	params CountMinParams
 	fade
@@ -72,14 +72,14 @@ type CountMin struct {
 	most         int
 }
 
-// countMinSize is the size of a CountMin without its cells. countMinOwn is what limits count for it, the same in all
-// replicas: what it was before it had a loss.
+// countMinSize is the size of a CountMin without its cells. countMinOwn is the size that limits count, the same in all
+// replicas: the size of the struct before loss was added.
 const (
 	countMinSize = 144
 	countMinOwn  = 128
 )
 
-// NewCountMin makes an empty sketch, or answers ErrParams.
+// NewCountMin makes an empty sketch, or returns ErrParams.
 func NewCountMin(p CountMinParams) (CountMin, error) {
 	p.Hash = p.Hash.orDefault()
 	width, depth, err := p.shape()
@@ -90,11 +90,11 @@ func NewCountMin(p CountMinParams) (CountMin, error) {
 	return CountMin{params: p, fade: fade{halfLife: p.HalfLife}, width: width, depth: depth, most: most}, nil
 }
 
-// Params is what it was made with.
+// Params are the parameters of NewCountMin.
 func (c *CountMin) Params() CountMinParams { return c.params }
 
-// Add counts n events of an item at time t. now is the namespace's clock, not before t and not before any earlier now.
-// It answers ErrNegative or ErrOverflow, and then no count has changed.
+// Add counts n events of an item at time t. now is the namespace's clock: not before t, and not before the now of any
+// earlier call. It returns ErrNegative or ErrOverflow, and then no count has changed.
 func (c *CountMin) Add(now, t Tick, hash uint64, n float64) error {
 	if err := checkAmount(n); err != nil || n == 0 {
 		return err
@@ -123,8 +123,8 @@ func (c *CountMin) Add(now, t Tick, hash uint64, n float64) error {
 	return nil
 }
 
-// addFew adds to the cells of an item while the sketch is sparse or empty. It is false when the sketch shall be dense
-// at once, and then is, without the item.
+// addFew adds to the cells of an item while the sketch is sparse or empty. It returns false when the sketch must be
+// dense from the start: then the sketch is dense, and the item is not added.
 func (c *CountMin) addFew(hash uint64, inc, least float64) bool {
 	if c.most == 0 {
 		c.spread()
@@ -171,7 +171,7 @@ func (c *CountMin) at(row int, hash uint64) int {
 	return row*c.width + int(mulHigh(remix(hash, row), uint64(c.width)))
 }
 
-// settle moves the landmark when it must, so that weights stay small.
+// settle moves the landmark when necessary, so that weights stay small.
 func (c *CountMin) settle(now Tick) {
 	if c.z == 0 {
 		c.mark = c.landmark(now)
@@ -201,7 +201,7 @@ func (c *CountMin) rebase(mark int64) {
 	c.tidy(used)
 }
 
-// tidy makes a sketch empty when none of its cells is used, though the sum of all may be, and sparse when few are.
+// tidy makes a sketch empty when no cell is used or Z is 0, and chooses the sparse or the dense form by used.
 func (c *CountMin) tidy(used int) {
 	switch {
 	case used == 0 || c.z == 0:
@@ -213,8 +213,8 @@ func (c *CountMin) tidy(used int) {
 	}
 }
 
-// CountMinEstimate is the count of an item at one time: Count - Err <= truth <= Count, the upper bound always, the
-// lower with probability 1 - Delta.
+// CountMinEstimate is the count of an item at one time: Count - Err <= truth <= Count. The upper bound always holds,
+// the lower bound with probability 1 - Delta.
 type CountMinEstimate struct {
 	Count, Err float64
 	// Z is the sum of all counts.
@@ -256,13 +256,13 @@ func (c *CountMin) leastFew(hash uint64) float64 {
 // Last is the tick of the latest event, 0 when there was none.
 func (c *CountMin) Last() Tick { return c.last }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (c *CountMin) Reached() Tick { return c.reached(c.last) }
 
 // Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the
-// first such. It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits
-// until that is a seventh of the threshold.
+// first such tick. It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost,
+// Death waits until lost is a seventh of the threshold.
 func (c *CountMin) Death(threshold float64) Tick {
 	if c.z == 0 {
 		return 0
@@ -270,8 +270,8 @@ func (c *CountMin) Death(threshold float64) Tick {
 	return max(Faded(c.Estimate(c.last, 0).Z, c.last, c.halfLife, threshold), c.loss.faded(c.halfLife, threshold))
 }
 
-// Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums.
-// It answers ErrIncompatible or ErrOverflow, and then nothing has changed.
+// Merge adds what o holds; o does not change. It commutes, bit for bit, and associates up to the rounding of sums. It
+// returns ErrIncompatible or ErrOverflow, and then nothing has changed.
 func (c *CountMin) Merge(o *CountMin) error {
 	if c.params != o.params {
 		return &mismatch{kind: "count-min", a: c.params, b: o.params}
@@ -311,7 +311,7 @@ func (c *CountMin) add(o *CountMin) {
 		o.few.each(func(i int, v *[1]float64) { c.cells[i] += atLeast(float64(v[0]*scale), faintest) })
 	}
 	if !grown {
-		return // no sum is less than what it adds to
+		return // no cell becomes smaller, so the sketch stays dense
 	}
 	used := 0
 	for _, v := range c.cells {
@@ -322,7 +322,7 @@ func (c *CountMin) add(o *CountMin) {
 	c.tidy(used)
 }
 
-// addBothFew merges cells of sparse sketches. This one may be empty: it may have faded on the way.
+// addBothFew merges the cells of two sparse sketches. c may be empty, because rebase may have removed faded cells.
 func (c *CountMin) addBothFew(o *CountMin, scale float64) {
 	if c.few == nil {
 		c.few = newSparse[[1]float64](1)
@@ -335,14 +335,14 @@ func (c *CountMin) addBothFew(o *CountMin, scale float64) {
 	c.tidy(c.few.used)
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (c *CountMin) Clone() CountMin {
 	d := *c
 	d.cells, d.few = append([]float64(nil), c.cells...), c.few.clone()
 	return d
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (c *CountMin) Size() int { return countMinSize + 8*cap(c.cells) + c.few.size() }
 
 // A CountMin in bytes. Every state has one encoding.
@@ -396,7 +396,8 @@ func (c *CountMin) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// appendFew writes the cells of a sparse sketch: never so many that they would be written in full.
+// appendFew writes the cells of a sparse sketch. A sparse sketch never has so many cells that the dense encoding
+// applies.
 func (c *CountMin) appendFew(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, 1), uint64(c.few.used))
 	next := 0
@@ -411,15 +412,15 @@ func appendFloat(b []byte, v float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 }
 
-// Decode replaces the sketch by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was. A short encoding may be of a sketch that
-// grows to CountMinCellsMax cells of memory.
+// Decode replaces the sketch by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change. A short encoding
+// may be of a sketch that grows to CountMinCellsMax cells of memory.
 func (c *CountMin) Decode(b []byte) (rest []byte, err error) {
 	return c.DecodeWithin(b, math.MaxInt)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose cells would take more memory than room, in bytes, once all
-// are used, unless they are written down in full.
+// DecodeWithin is Decode that also refuses a sparse encoding whose sketch would need more memory than room, in bytes,
+// once all its cells are used.
 func (c *CountMin) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	version := r.headerLoss(countMinKind)

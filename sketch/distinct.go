@@ -20,30 +20,30 @@ type DistinctParams struct {
 	// Precision p, 2 to 18; 0 means 11. With 2^p registers the memory is 4 * 2^p bytes at most and the relative
 	// standard error 0.3437 / sqrt(2^p): 2.2% in 1 KiB (p = 8), 0.76% in 8 KiB (p = 11), 0.07% in 1 MiB (p = 18).
 	Precision int
-	// Hash is how the caller hashes.
+	// Hash is the hash function and seed of the caller's hashes.
 	Hash Hash
 }
 
-// Distinct counts distinct things by their 64-bit hashes, up to 2^63 of them. Make one with NewDistinct.
+// Distinct counts distinct things by their 64-bit hashes, up to 2^63 things. NewDistinct makes one.
 //
-// While there are at most 3/4 * 2^p of them it keeps a token of 32 bits of each, which tells nearly all of them apart:
-// of n things n^2/2^29 are expected to share a token, and the estimate allows for that. Then it becomes an ExaLogLog
-// with t = 2 and d = 24 (O. Ertl, "ExaLogLog: Space-Efficient and Practical Approximate Distinct Counting up to the
-// Exa-Scale", EDBT 2025, arXiv:2402.13726), estimated by maximum likelihood. Tokens hold all that registers need to
-// know, so it makes no difference when that happens.
+// Up to 3/4 * 2^p things, a Distinct keeps a token of 32 bits for each. Nearly all things have different tokens: of n
+// things, n^2/2^29 are expected to share a token, and the estimate corrects for that. With more things it becomes an
+// ExaLogLog with t = 2 and d = 24 (O. Ertl, "ExaLogLog: Space-Efficient and Practical Approximate Distinct Counting up
+// to the Exa-Scale", EDBT 2025, arXiv:2402.13726), estimated by maximum likelihood. Tokens hold all that registers
+// need, so it makes no difference when tokens become registers.
 //
 //	hash       | 62 - p bits: z leading zeros | p bits: register i | 2 bits: s |
 //	update     k = 4z + s + 1, which has probability 2^-(3 + (k-1)/4) (the last four 2^-(p-64))
 //	register   | 8 bits: u, the largest k so far | 24 bits: which of u-1 ... u-24 were seen, u-1 first |
 //	token      | the low 26 bits of the hash | 6 bits: 1 + leading zeros of the upper 38 |
 //
-// The state is a function of the set of hashes alone: no order, repetition or grouping of Add and Merge makes a
+// The state is a function of the set of hashes alone. The order, repetition and grouping of Add and Merge make no
 // difference.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type Distinct struct {
 	words  []uint32 // tokens (see insertToken) or registers
-	tokens uint32   // how many words hold one
+	tokens uint32   // the number of words that hold a token
 	p      uint8
 	dense  bool // words are 2^p registers
 	hash   Hash
@@ -53,10 +53,10 @@ const (
 	ellD       = 24
 	ellMask    = 1<<ellD - 1
 	tokenBits  = 26
-	tokenZeros = 64 - tokenBits // the most leading zeros that a token tells
+	tokenZeros = 64 - tokenBits // the most leading zeros that a token can store
 )
 
-// NewDistinct is an empty Distinct. It answers ErrParams for a precision out of range or an unknown hash.
+// NewDistinct is an empty Distinct. It returns ErrParams for a precision out of range or an unknown hash.
 func NewDistinct(p DistinctParams) (Distinct, error) {
 	if p.Precision == 0 {
 		p.Precision = DistinctPrecisionDefault
@@ -71,13 +71,13 @@ func NewDistinct(p DistinctParams) (Distinct, error) {
 	return Distinct{p: uint8(p.Precision), hash: h}, nil
 }
 
-// Params are those it was made with, or, after a merge, would have to be made with.
+// Params are the present parameters: those of the constructor, unless a merge has changed them.
 func (d *Distinct) Params() DistinctParams { return DistinctParams{Precision: int(d.p), Hash: d.hash} }
 
-// tokensMax is the most tokens before they become registers.
+// tokensMax is the largest number of tokens; with one more, they become registers.
 func (d *Distinct) tokensMax() int { return 3 << d.p / 4 }
 
-// Add adds the thing of this hash, and says whether that changed the state.
+// Add adds the thing with this hash, and reports whether that changed the state.
 func (d *Distinct) Add(hash uint64) bool {
 	if d.dense {
 		r := &d.words[hash>>2&(1<<d.p-1)]
@@ -92,13 +92,13 @@ func (d *Distinct) Add(hash uint64) bool {
 	return d.addToken(tokenOf(hash))
 }
 
-// ellValue is the update that a hash brings to its register.
+// ellValue is the update k that a hash makes to its register.
 func ellValue(hash uint64, p uint8) uint32 {
 	zeros := uint32(bits.LeadingZeros64(hash | (1<<(p+2) - 1)))
 	return zeros<<2 + uint32(hash&3) + 1
 }
 
-// ellUpdate is a register after the update k.
+// ellUpdate is the register r after the update k.
 func ellUpdate(r, k uint32) uint32 {
 	u := r >> ellD
 	if k > u {
@@ -110,7 +110,7 @@ func ellUpdate(r, k uint32) uint32 {
 	return r
 }
 
-// ellMerge is a register that saw what either saw.
+// ellMerge is the register after all updates of a and b.
 func ellMerge(a, b uint32) uint32 {
 	if a>>ellD < b>>ellD {
 		a, b = b, a
@@ -126,7 +126,7 @@ func tokenOf(hash uint64) uint32 {
 	return uint32(hash)<<6 | zeros + 1
 }
 
-// hashOfToken is a hash with this token: one that does the same to all registers.
+// hashOfToken is a hash with this token: it updates all registers as the original hash does.
 func hashOfToken(token uint32) uint64 {
 	h := uint64(token >> 6)
 	if zeros := token&63 - 1; zeros < tokenZeros {
@@ -135,8 +135,8 @@ func hashOfToken(token uint32) uint64 {
 	return h
 }
 
-// Tokens are kept in order, with gaps where 0 stands: a token goes to where its share of 2^32 is in the first 7/8 of
-// the words, or beyond its lesser neighbours (ordered linear probing; Amble and Knuth 1974).
+// Tokens are kept in ascending order; 0 marks a gap. The home of a token is its share of 2^32 in the first 7/8 of the
+// words; a token stands there or after its lesser neighbours (ordered linear probing; Amble and Knuth 1974).
 
 func tokenHome(token uint32, words int) int { return int(uint64(token) * uint64(words-words/8) >> 32) }
 
@@ -164,7 +164,7 @@ func (d *Distinct) addToken(token uint32) bool {
 	return true
 }
 
-// insertAt moves what is there into the next gap. It is false, and nothing has happened, when there is none.
+// insertAt moves the tokens from i on into the next gap. It returns false, and changes nothing, when there is no gap.
 func (d *Distinct) insertAt(i int, token uint32) bool {
 	end := i
 	for end < len(d.words) && d.words[end] != 0 {
@@ -182,7 +182,7 @@ func (d *Distinct) growTokens() {
 	d.setTokens(d.words, int(d.tokens), len(d.words)+max(len(d.words)*3/8, 4))
 }
 
-// setTokens keeps tokens, which are sorted and may have gaps between them, in a table of at least this many words.
+// setTokens stores sorted, a list of tokens with possible gaps, in a table of at least this many words.
 func (d *Distinct) setTokens(sorted []uint32, tokens, words int) {
 	for ; ; words += words/8 + 1 {
 		table := slices.Grow([]uint32(nil), words)
@@ -220,7 +220,7 @@ func (d *Distinct) appendTokens(dst []uint32) []uint32 {
 	return dst
 }
 
-// densify makes registers of tokens.
+// densify turns tokens into registers.
 func (d *Distinct) densify(p uint8) {
 	old := d.words
 	d.words, d.tokens, d.dense, d.p = make([]uint32, 1<<p), 0, true, p
@@ -231,8 +231,8 @@ func (d *Distinct) densify(p uint8) {
 	}
 }
 
-// Merge adds all that o counted, and leaves o alone. Of two precisions the lower holds from then on. Different hashes
-// are refused with ErrIncompatible, and nothing has changed.
+// Merge adds all that o counted; o does not change. Of two precisions, the lower is kept. Merge returns ErrIncompatible
+// for different hashes, and then nothing has changed.
 func (d *Distinct) Merge(o *Distinct) error {
 	if d.hash != o.hash {
 		return fmt.Errorf("distinct: hash %d with seed %#x and hash %d with seed %#x: %w", d.hash.ID, d.hash.Seed, o.hash.ID, o.hash.Seed, ErrIncompatible)
@@ -273,8 +273,8 @@ func (d *Distinct) mergeTokens(o *Distinct) {
 	d.setTokens(union, len(union), len(union)*3/2)
 }
 
-// reduce lowers the precision to at most p: the upper bits of what was a register's number are then leading zeros, or
-// not.
+// reduce lowers the precision to at most p. The upper bits of an old register number then belong to the leading zeros
+// of the hash.
 func (d *Distinct) reduce(p uint8) {
 	if p >= d.p {
 		return
@@ -291,9 +291,9 @@ func (d *Distinct) reduce(p uint8) {
 	d.words, d.p = words, p
 }
 
-// eachReduced calls f with what each register is in a lower precision.
+// eachReduced calls f with each register converted to a lower precision.
 func (d *Distinct) eachReduced(p uint8, f func(i, r uint32)) {
-	last := uint32(62-d.p) << 2 // updates beyond it had nothing but zeros
+	last := uint32(62-d.p) << 2 // a later update means that all bits before the register number were 0
 	for i, r := range d.words {
 		to := uint32(i) & (1<<p - 1)
 		if r>>ellD <= last {
@@ -322,8 +322,8 @@ func ellSeen(r, k uint32) bool {
 	return k == u || k < u && u-k <= ellD && r>>(ellD-(u-k))&1 == 1
 }
 
-// Estimate is how many distinct things were added, and the standard error of that. Few are counted exactly: the error
-// is that two share a token. It does not write, and takes about 10 ns a register.
+// Estimate is the number of distinct things, and its standard error. Small numbers are exact, unless two things share a
+// token. It does not write, and takes about 10 ns a register.
 func (d *Distinct) Estimate() (n, stdErr float64) {
 	var l likelihood
 	if !d.dense {
@@ -338,15 +338,15 @@ func (d *Distinct) Estimate() (n, stdErr float64) {
 	return n, spread(n, float64(float64(variance*m)*m))
 }
 
-// spread is the standard error of an estimated number whose likelihood was that of a Poisson variable: that it is a
-// fixed number takes its own variance off.
+// spread is the standard error of an estimate whose likelihood is that of a Poisson variable. The true number is fixed,
+// so the variance of the Poisson variable is subtracted.
 func spread(n, variance float64) float64 { return math.Sqrt(max(0, variance-n)) }
 
 // ellBias is the first-order bias of the maximum likelihood, times m: ln b (1 + 2x) zeta(3, 1+x) / zeta(2, 1+x)^2 with
 // b = 2^(1/4) and x = b^-24 / (b-1) (Ertl 2025; Hurwitz zeta functions).
 const ellBias = 0.0911936
 
-// tokensSeen: a token of zeros z has probability 2^-(27+z), the last one 2^-64.
+// tokensSeen collects the likelihood of the tokens: a token of zeros z has probability 2^-(27+z), the last one 2^-64.
 func (d *Distinct) tokensSeen(l *likelihood) {
 	seen := uint64(0) // in 2^-64
 	for _, token := range d.words {
@@ -363,8 +363,8 @@ func (d *Distinct) tokensSeen(l *likelihood) {
 	}
 }
 
-// registersSeen sums over the registers of the known updates. Level 3 + g holds the updates 4g+1 to 4g+4, level 64-p
-// also the last four.
+// registersSeen sums the known updates over the registers. Level 3 + g holds the updates 4g+1 to 4g+4; level 64-p also
+// holds the last four.
 func (d *Distinct) registersSeen(l *likelihood) {
 	const pad = 7
 	var largest [256]uint32     // how many registers have this u
@@ -415,10 +415,10 @@ func (d *Distinct) registersSeen(l *likelihood) {
 	l.unseen = float64(float64(unseen) * Exp2(-int64(top), 0))
 }
 
-// ellLevel: an update has probability 2^-level. top is 64 - p.
+// ellLevel is the level of an update: its probability is 2^-level. top is 64 - p.
 func ellLevel(k, top uint32) uint32 { return min(3+(k-1)>>2, top) }
 
-// ellBeyond is the probability of an update beyond u, in 2^-top.
+// ellBeyond is the probability of an update larger than u, in units of 2^-top.
 func ellBeyond(u, top uint32) uint64 {
 	g := (u - 1) >> 2
 	rest := uint64(3-(u-1)&3) << (top - ellLevel(u, top))
@@ -428,14 +428,14 @@ func ellBeyond(u, top uint32) uint64 {
 	return rest
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (d *Distinct) Clone() Distinct {
 	c := *d
 	c.words = slices.Clone(d.words)
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (d *Distinct) Size() int { return 48 + 4*cap(d.words) }
 
 // A Distinct in bytes. Every state has one encoding.
@@ -468,8 +468,8 @@ func (d *Distinct) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces d by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces d by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (d *Distinct) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form, p := r.byte(), r.byte(), r.byte()
@@ -502,7 +502,8 @@ func (d *Distinct) decodeRegisters(r *reader) bool {
 	return any != 0
 }
 
-// ellValid: below the first update a register has a 1 where update 0 would be, and nothing further down.
+// ellValid says whether a register is possible. Below the bit of the first update it must have a 1 at the bit of update
+// 0, and only zeros below that.
 func ellValid(r uint32, p uint8) bool {
 	u := r >> ellD
 	if u == 0 {

@@ -17,53 +17,54 @@ const (
 
 // DistinctDecayedParams say how a DistinctDecayed is made.
 type DistinctDecayedParams struct {
-	// Registers, a power of two from 64 to 65536; 0 means 2048. The relative standard error is 1.04 / sqrt(registers).
+	// Registers is a power of two from 64 to 65536; 0 means 2048. The relative standard error is 1.04 /
+	// sqrt(registers).
 	Registers int
 	// HalfLife in microseconds, 1 to HalfLifeMax.
 	HalfLife Tick
-	// Hash is how the caller hashes.
+	// Hash is the hash function and seed of the caller's hashes.
 	Hash Hash
 }
 
-// DistinctDecayed counts distinct things. Each counts 2^-(age/h), its age being the time since it was last seen: an
-// estimate of how many are around. Make one with NewDistinctDecayed.
+// DistinctDecayed counts distinct things. Each counts 2^-(age/h); its age is the time since it was last seen. So it
+// estimates how many things were seen recently. NewDistinctDecayed makes one.
 //
-// Up to half as many things as registers it keeps the hash and the time of each, and is exact. Then it has one byte a
-// register:
+// Up to half as many things as registers, it keeps the hash and the time of each thing, and is exact. With more things
+// it has one byte a register:
 //
 //	K = max over all things of floor(log2(w / E)),     w = 2^((t-L)/h)
 //
-// where L is the landmark (see the package comment) and E an exponential variable of mean 1, drawn by the thing's hash
-// for every register. The largest w / E of a register has the rate of the sum of all w, whatever the single ones, and
-// so the sum is found by maximum likelihood; the latest time of a thing is its largest w. The E of one thing come in
-// rising order until none can matter any more (O. Ertl, "SetSketch: Filling the Gap between MinHash and HyperLogLog",
-// VLDB 2021, SetSketch1 with base 2). Every thing goes to all registers: dealing each to a single one would be biased
-// as soon as weights differ.
+// L is the landmark (see the package comment). E is an exponential variable of mean 1, drawn from the thing's hash for
+// every register. The distribution of the largest w / E of a register depends only on the sum of all w, so the sum is
+// estimated by maximum likelihood; the latest time of a thing gives its largest w. The E of one thing are drawn in
+// ascending order until none can change a register (O. Ertl, "SetSketch: Filling the Gap between MinHash and
+// HyperLogLog", VLDB 2021, SetSketch1 with base 2). Every thing goes to all registers: with one register for each
+// thing, the estimate would be biased when weights differ.
 //
-// A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times
-// they associate.
+// A thing 64 half-lives old counts as 0. Add and Merge commute and are idempotent; with equal latest times they
+// associate.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type DistinctDecayed struct {
 	p DistinctDecayedParams
 	fade
 	loss
-	latest    Tick     // no now was later
-	hashes    []uint64 // rising; while exact
-	times     []Tick   // as hashes: when last seen
-	oldest    Tick     // no time is before it; while exact
+	latest    Tick     // the latest now of any call
+	hashes    []uint64 // ascending; while exact
+	times     []Tick   // in the order of hashes: when last seen
+	oldest    Tick     // no time is earlier; while exact
 	registers []uint8  // K + 128, never 0; nil while exact
-	low       uint8    // no register is below
-	changes   int      // of registers since low was found
+	low       uint8    // a lower bound of all registers
+	changes   int      // register changes since low was computed
 }
 
-// decayedHorizon is the age in half-lives from which a thing counts as nothing.
+// decayedHorizon is the age in half-lives from which on a thing counts as 0.
 const decayedHorizon = 64
 
 // decayedZero is the byte of a register with K = 0.
 const decayedZero = 128
 
-// NewDistinctDecayed is an empty DistinctDecayed. It answers ErrParams for parameters out of range.
+// NewDistinctDecayed is an empty DistinctDecayed. It returns ErrParams for parameters out of range.
 func NewDistinctDecayed(p DistinctDecayedParams) (DistinctDecayed, error) {
 	if p.Registers == 0 {
 		p.Registers = DistinctRegistersDefault
@@ -81,15 +82,15 @@ func NewDistinctDecayed(p DistinctDecayedParams) (DistinctDecayed, error) {
 	return DistinctDecayed{p: p, fade: fade{halfLife: p.HalfLife}}, nil
 }
 
-// Params are those it was made with.
+// Params are the parameters of the constructor.
 func (d *DistinctDecayed) Params() DistinctDecayedParams { return d.p }
 
 // Exact says whether every thing is kept.
 func (d *DistinctDecayed) Exact() bool { return d.registers == nil }
 
-// Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. Once there are
-// registers it takes about 40 ns for each that the thing might raise: of m registers and n things around (decayed)
-// about m, at most 4 m ln(m) / n.
+// Add adds the thing with this hash, seen at time t, which must not be after now; now must not be before the now of any
+// earlier call. With registers it takes about 40 ns for each register that the thing might raise. With m registers and
+// n things (decayed) these are about m, at most 4 m ln(m) / n.
 func (d *DistinctDecayed) Add(now, t Tick, hash uint64) {
 	d.latest = max(d.latest, now)
 	d.settle()
@@ -122,10 +123,10 @@ func (d *DistinctDecayed) insert(i int, hash uint64, t Tick) {
 	d.times = slices.Insert(roomier(d.times, most), i, t)
 }
 
-// tooOld: what was last seen then counts as nothing.
+// tooOld says whether a thing last seen at t counts as 0.
 func (d *DistinctDecayed) tooOld(t Tick) bool { return (d.latest-t)/decayedHorizon >= d.halfLife }
 
-// limit forgets what is too old when there are too many things, and makes registers of them if there still are.
+// limit removes what is too old when there are too many things, and changes to registers if there are still too many.
 func (d *DistinctDecayed) limit() {
 	if len(d.hashes) <= d.p.Registers/2 {
 		return
@@ -139,7 +140,7 @@ func (d *DistinctDecayed) limit() {
 	for _, t := range d.times {
 		sum += d.weight(t)
 	}
-	// few registers are below a sixteenth of the mean: to know that in advance spares most of the drawing
+	// few registers are below a sixteenth of the mean; this bound avoids most of the drawing
 	guess := math.Ilogb(sum) - 4 + decayedZero
 	d.fill(uint8(max(guess, 0)))
 	if slices.Min(d.registers) < d.low {
@@ -149,7 +150,7 @@ func (d *DistinctDecayed) limit() {
 	d.lower()
 }
 
-// forget drops what is too old, which nothing shows any more.
+// forget removes the things that are too old, which no answer shows.
 func (d *DistinctDecayed) forget() {
 	kept := 0
 	d.oldest = d.latest
@@ -163,7 +164,7 @@ func (d *DistinctDecayed) forget() {
 	d.hashes, d.times = trimmed(d.hashes[:kept]), trimmed(d.times[:kept])
 }
 
-// fill makes registers; none is supposed to come out below low.
+// fill makes the registers. low is a guess of a lower bound: if a register ends up below, the result is invalid.
 func (d *DistinctDecayed) fill(low uint8) {
 	d.registers, d.low, d.changes = make([]uint8, d.p.Registers), low, math.MinInt
 	for i, t := range d.times {
@@ -171,10 +172,10 @@ func (d *DistinctDecayed) fill(low uint8) {
 	}
 }
 
-// lower finds the least register.
+// lower computes the least register.
 func (d *DistinctDecayed) lower() { d.low, d.changes = slices.Min(d.registers), 0 }
 
-// enter offers a thing of this weight to all registers.
+// enter adds a thing of this weight to all registers.
 func (d *DistinctDecayed) enter(hash uint64, w float64) {
 	s := spreading{seed: hash, left: len(d.registers)}
 	for s.left > 0 {
@@ -195,24 +196,24 @@ func (d *DistinctDecayed) enter(hash uint64, w float64) {
 	}
 }
 
-// spreading draws what one thing has for the registers: as many exponential variables in rising order, and whose each
-// is.
+// spreading draws the exponential variables of one thing, in ascending order, one for each register, and assigns them
+// to the registers.
 type spreading struct {
 	seed  uint64
 	drawn int
 	left  int
 	x     float64
-	moved [32][2]int32 // what a shuffle of the registers has moved: place, register
-	all   []int32      // the same, once it is too much
+	moved [32][2]int32 // moves of the shuffle of the registers: place, register
+	all   []int32      // the whole permutation, once moved is full
 }
 
-// rise moves x to the next: of n that are left the least is 1/n exponential variables further.
+// rise moves x to the next variable: with n left, the least is 1/n exponential variables further.
 func (s *spreading) rise() {
 	u := remix(s.seed, 2*s.drawn)>>11 | 1
 	s.x += float64(-float64(Log2(float64(float64(u)*0x1p-53))*math.Ln2)) / float64(s.left)
 }
 
-// next is a register that has not been drawn yet (Fisher and Yates).
+// next returns a register that has not been drawn yet (Fisher and Yates).
 func (s *spreading) next(registers int) int {
 	place := s.drawn + int(mulHigh(remix(s.seed, 2*s.drawn+1), uint64(s.left)))
 	register := s.at(place)
@@ -251,7 +252,7 @@ func (s *spreading) put(place, register, registers int) {
 	s.all[place] = int32(register)
 }
 
-// settle moves the landmark when it must.
+// settle moves the landmark when necessary.
 func (d *DistinctDecayed) settle() {
 	if d.Exact() {
 		return
@@ -261,7 +262,7 @@ func (d *DistinctDecayed) settle() {
 	}
 }
 
-// rebase moves to a later landmark. A register that falls out of its range means that nothing is left that counts.
+// rebase moves to a later landmark. A register below its range means that nothing is left that counts.
 func (d *DistinctDecayed) rebase(mark int64) {
 	shift := mark - d.mark
 	if shift >= int64(slices.Min(d.registers)) {
@@ -275,8 +276,8 @@ func (d *DistinctDecayed) rebase(mark int64) {
 	d.lower()
 }
 
-// Merge adds all that o saw, and leaves o alone. The later of the two latest times holds. Different registers,
-// half-lives and hashes are refused with ErrIncompatible, and nothing has changed.
+// Merge adds all that o counted; o does not change. Of the two latest times, the later is kept. Merge returns
+// ErrIncompatible for different registers, half-lives or hashes, and then nothing changes.
 func (d *DistinctDecayed) Merge(o *DistinctDecayed) error {
 	if d.p != o.p {
 		return fmt.Errorf("%w: distinct: %d registers, half-life %d, hash %d with seed %#x and %d registers, half-life %d, hash %d with seed %#x", ErrIncompatible,
@@ -313,9 +314,8 @@ func (d *DistinctDecayed) Merge(o *DistinctDecayed) error {
 	return nil
 }
 
-// Estimate is how many distinct things there are at a time, each counted as it has decayed, and the standard error of
-// that. A time earlier than 256 half-lives before the landmark reads as that one. It does not write, and takes a few ns
-// a register.
+// Estimate is the decayed number of distinct things at a time, and its standard error. A time earlier than 256
+// half-lives before the landmark reads as that time. It does not write, and takes a few ns a register.
 func (d *DistinctDecayed) Estimate(at Tick) (n, stdErr float64) {
 	if d.Exact() {
 		return d.exactly(at), 0
@@ -338,7 +338,7 @@ func (d *DistinctDecayed) Estimate(at Tick) (n, stdErr float64) {
 // ellBias, with b = 2 and d = 0).
 const decayedBias = 1.0102
 
-// exactly adds what is kept, in the order of hashes.
+// exactly adds the weights of the kept things, in the order of hashes.
 func (d *DistinctDecayed) exactly(at Tick) (n float64) {
 	f := fade{halfLife: d.halfLife, mark: d.landmark(d.latest)}
 	for _, t := range d.times {
@@ -350,8 +350,8 @@ func (d *DistinctDecayed) exactly(at Tick) (n float64) {
 }
 
 // Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks
-// after the first such. It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh
-// of the threshold.
+// after the first such tick. It is 0 when nothing was ever added. Where something is lost, Death waits until lost is a
+// seventh of the threshold.
 func (d *DistinctDecayed) Death(threshold float64) Tick {
 	n, _ := d.Estimate(d.latest)
 	return max(Faded(n, d.latest, d.halfLife, threshold), d.loss.faded(d.halfLife, threshold))
@@ -360,18 +360,18 @@ func (d *DistinctDecayed) Death(threshold float64) Tick {
 // Last is the tick of the latest event, 0 when there was none.
 func (d *DistinctDecayed) Last() Tick { return d.latest }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (d *DistinctDecayed) Reached() Tick { return d.latest }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (d *DistinctDecayed) Clone() DistinctDecayed {
 	c := *d
 	c.hashes, c.times, c.registers = slices.Clone(d.hashes), slices.Clone(d.times), slices.Clone(d.registers)
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (d *DistinctDecayed) Size() int {
 	return 160 + 8*cap(d.hashes) + 8*cap(d.times) + cap(d.registers)
 }
@@ -385,7 +385,7 @@ func (d *DistinctDecayed) Size() int {
 //	half-life, landmark (0 while exact), latest: uvarints
 //	lost       in version 2: 4 bytes, the upper half of a double above 0, and a uvarint, since when
 //	count      uvarint, of things, while exact; what is too old to count is left out
-//	things     each 8 bytes, little endian, its hash, rising, and a uvarint, its age at the latest time
+//	things     each 8 bytes, little endian, its hash, ascending, and a uvarint, its age at the latest time
 //	registers  1 byte each
 
 const distinctDecayedVersion = 1
@@ -419,8 +419,8 @@ func (d *DistinctDecayed) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces d by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces d by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (d *DistinctDecayed) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form, log := r.byte(), r.byte(), r.byte()

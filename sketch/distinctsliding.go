@@ -8,56 +8,56 @@ import (
 
 // Slices of a DistinctSliding.
 const (
-	// SlidingSlices is how many slices a window is cut into.
+	// SlidingSlices is the number of slices in a window.
 	SlidingSlices = 1 << 15
-	// slidingRound is how many slices lie between two times at which what has left the window is dropped.
+	// slidingRound is the number of slices between two removals of what has left the window.
 	slidingRound = SlidingSlices / 32
-	// slidingCycle is how many slices a stored time tells apart: more than are ever kept.
+	// slidingCycle is the number of slices that a stored time can distinguish: more than are ever kept.
 	slidingCycle = 1<<16 - 1
 )
 
 // DistinctSlidingParams say how a DistinctSliding is made.
 type DistinctSlidingParams struct {
 	Distinct DistinctParams
-	// Window in microseconds, 1 to HalfLifeMax: the longest window that it answers for.
+	// Window, in microseconds, is the longest window of a query: 1 to HalfLifeMax.
 	Window Tick
 }
 
-// DistinctSliding counts distinct things in any window that ends now, up to Window long. Make one with
-// NewDistinctSliding. It is a Distinct that keeps when each part of its state was last true:
+// DistinctSliding counts distinct things in any window that ends now, up to Window long. NewDistinctSliding makes one.
+// It is a Distinct that stores, for each part of its state, when it was last seen:
 //
 //	while few   token          -> the slice in which it was last seen
 //	then        update k of register i -> the slice in which it last came
 //
-// A window of the last w microseconds is the Distinct of the tokens, or of the updates, whose slice lies in it. So an
-// answer is that of a Distinct of what was seen in these slices, whatever was seen before. Slices are a 32,768th of
+// A window of the last w microseconds is the Distinct of the tokens, or of the updates, whose slice is in it. So an
+// answer equals that of a Distinct of what was seen in these slices, whatever was seen before. Slices are a 32,768th of
 // Window long and begin at whole multiples of that since the Unix epoch.
 //
 //	      k=1   k=2   k=3   ...          time: 2 bytes, 0 for never
 //	i=0 | time | time |  0   |
 //	i=1 | time |  0   | time |           of m = 2^p registers; as many columns as the largest k
 //
-// Memory: 6 bytes a thing up to 3/4 * 2^p things; then 2 * 2^p bytes a column, and about 4 log2(n) columns for n
-// things: at p = 11 330 KB for a million, 500 KB for a thousand million. Once there are registers they stay until all
-// is gone.
+// Memory: 6 bytes a thing up to 3/4 * 2^p things. Beyond that 2 * 2^p bytes a column, and about 4 log2(n) columns for n
+// things: at p = 11, 330 KB for a million and 500 KB for a thousand million. Registers stay until all has left the
+// window.
 //
-// Nothing is swept: what has left the window is dropped by the first write of each 32nd of a window, and no read sees
-// it before. Apart from which of the two forms it has, the state is a function of the set of (slice, hash) and of
-// the latest time: Add and Merge commute, associate, and repeat without effect.
+// There is no sweep: the first write in each 32nd of a window drops what has left the window, and no read sees that
+// before. Apart from its form, tokens or registers, the state is a function of the set of (slice, hash) and of the
+// latest time: Add and Merge commute, associate and are idempotent.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type DistinctSliding struct {
 	p      DistinctSlidingParams
 	slice  Tick     // the length of a slice
 	latest int64    // the slice of the latest now
-	used   bool     // latest means something
-	last   int64    // the slice of the latest event; while there is one
-	tokens []uint32 // rising; while there are no cells
-	times  []uint16 // of tokens, see slidingTime
+	used   bool     // latest is set
+	last   int64    // the slice of the latest event; valid unless empty
+	tokens []uint32 // ascending; nil while there are cells
+	times  []uint16 // of tokens, in the format of slidingTime
 	cells  []uint16 // times of updates: of update k and register i at (k-1)*m + i
 }
 
-// NewDistinctSliding is an empty DistinctSliding. It answers ErrParams for parameters out of range.
+// NewDistinctSliding is an empty DistinctSliding. It returns ErrParams for parameters out of range.
 func NewDistinctSliding(p DistinctSlidingParams) (DistinctSliding, error) {
 	d, err := NewDistinct(p.Distinct)
 	if err != nil {
@@ -71,25 +71,25 @@ func NewDistinctSliding(p DistinctSlidingParams) (DistinctSliding, error) {
 	return DistinctSliding{p: p, slice: (p.Window-1)/SlidingSlices + 1}, nil
 }
 
-// Params are those it was made with, or, after a merge, would have to be made with.
+// Params are the present parameters: those of the constructor, unless a merge has changed them.
 func (w *DistinctSliding) Params() DistinctSlidingParams { return w.p }
 
-// Slice is the length of a slice in microseconds: what is older than a window by less may be in its answer.
+// Slice is the length of a slice in microseconds. Things up to that much older than a window may be in its answer.
 func (w *DistinctSliding) Slice() Tick { return w.slice }
 
-// precision and registers of the Distinct.
+// precision is the precision of the Distinct, and registers the number of its registers.
 func (w *DistinctSliding) precision() uint8 { return uint8(w.p.Distinct.Precision) }
 
 func (w *DistinctSliding) registers() int { return 1 << w.p.Distinct.Precision }
 
 func (w *DistinctSliding) sliceOf(t Tick) int64 { return floorDiv(int64(t), int64(w.slice)) }
 
-// slidingTime is a slice as it is stored. It is never 0.
+// slidingTime is the stored form of a slice. It is never 0.
 func slidingTime(slice int64) uint16 {
 	return uint16(1 + slice - slidingCycle*floorDiv(slice, slidingCycle))
 }
 
-// age is how many slices a stored time lies before the latest slice.
+// age is the number of slices from a stored time to the latest slice.
 func (w *DistinctSliding) age(time uint16) int64 {
 	age := int64(slidingTime(w.latest)) - int64(time)
 	if age < 0 {
@@ -103,8 +103,8 @@ func (w *DistinctSliding) cut() int64 {
 	return floorDiv(w.latest, slidingRound)*slidingRound - SlidingSlices
 }
 
-// Add adds the thing of this hash at time t, which is not after now; now is not before any earlier now. It is false
-// when t's slice has been dropped, and then nothing was added.
+// Add adds the thing with this hash, seen at time t, which must not be after now; now must not be before the now of any
+// earlier call. It returns false when t's slice has been dropped, and then nothing was added.
 func (w *DistinctSliding) Add(now, t Tick, hash uint64) bool {
 	w.advance(w.sliceOf(now))
 	slice := min(w.sliceOf(t), w.latest)
@@ -119,7 +119,7 @@ func (w *DistinctSliding) Add(now, t Tick, hash uint64) bool {
 	return true
 }
 
-// advance makes a slice the latest, and drops what has left by then.
+// advance makes a slice the latest, and drops what has left the window.
 func (w *DistinctSliding) advance(to int64) {
 	if !w.used {
 		w.latest, w.used = to, true
@@ -139,12 +139,12 @@ func (w *DistinctSliding) advance(to int64) {
 	}
 }
 
-// empty: nothing is kept.
+// empty says whether nothing is kept.
 func (w *DistinctSliding) empty() bool { return w.tokens == nil && w.cells == nil }
 
 func (w *DistinctSliding) clear() { w.tokens, w.times, w.cells, w.last = nil, nil, nil, 0 }
 
-// drop drops what lies before a slice. Times were stored while another slice was the latest.
+// drop drops what is older than the slice cut. latest is the slice relative to which the times were stored.
 func (w *DistinctSliding) drop(cut, latest int64) {
 	now := w.latest
 	w.latest = latest
@@ -175,7 +175,7 @@ func (w *DistinctSliding) drop(cut, latest int64) {
 	w.latest = now
 }
 
-// later keeps the later of two times. The first may be 0 for none.
+// later sets kept to the later of two times. kept may be 0, which means no time.
 func (w *DistinctSliding) later(kept *uint16, time uint16) {
 	if *kept == 0 || w.age(time) < w.age(*kept) {
 		*kept = time
@@ -198,17 +198,17 @@ func (w *DistinctSliding) addToken(token uint32, slice int64) {
 	w.times = slices.Insert(roomier(w.times, w.tokensMax()), i, slidingTime(slice))
 }
 
-// note remembers the latest event.
+// note records the slice of the latest event.
 func (w *DistinctSliding) note(slice int64) {
 	if w.empty() || slice > w.last {
 		w.last = slice
 	}
 }
 
-// tokensMax is the most tokens before they become updates: as many as a Distinct keeps.
+// tokensMax is the largest number of tokens, the same as of a Distinct; with one more, they become updates.
 func (w *DistinctSliding) tokensMax() int { return 3 * w.registers() / 4 }
 
-// densify makes updates of tokens.
+// densify turns tokens into updates.
 func (w *DistinctSliding) densify() {
 	tokens, times := w.tokens, w.times
 	w.tokens, w.times, w.cells = nil, nil, []uint16{}
@@ -226,7 +226,7 @@ func (w *DistinctSliding) setUpdate(hash uint64, time uint16) {
 	w.later(w.cell(int(ellValue(hash, w.precision())), int(hash>>2)&(w.registers()-1)), time)
 }
 
-// cell is that of an update of a register.
+// cell is the cell of an update of a register.
 func (w *DistinctSliding) cell(k, register int) *uint16 {
 	at, m := (k-1)*w.registers()+register, w.registers()
 	if at >= len(w.cells) {
@@ -236,25 +236,25 @@ func (w *DistinctSliding) cell(k, register int) *uint16 {
 	return &w.cells[at]
 }
 
-// Span is the time, in microseconds, from the beginning of the first slice that a window touches to its end: what an
-// answer about it covers. It is a slice longer than the window at most, and not longer than what is kept.
+// Span is the time, in microseconds, from the beginning of the first slice that a window touches to the window's end:
+// the time that an answer covers. It is at most a slice longer than the window, and not longer than what is kept.
 func (w *DistinctSliding) Span(at, window Tick) Tick {
 	at = max(at, Tick(w.latest)*w.slice)
 	window = min(window, w.p.Window)
 	return max(window, at-Tick(w.first(at, window))*w.slice)
 }
 
-// first is the first slice that a window of 1 us or more touches.
+// first is the first slice that a window of at least 1 us touches.
 func (w *DistinctSliding) first(at, window Tick) int64 { return w.sliceOf(at - window + 1) }
 
-// Union is a sketch of all things seen in the slices that a window touches which ends at a time; at most Window long. A
-// time before the latest now is taken as that. It does not write.
+// Union is a sketch of all things seen in the slices that a window touches. The window ends at at, or at the latest now
+// if that is later, and is cut to Window. It does not write.
 func (w *DistinctSliding) Union(at, window Tick) Distinct {
 	at = max(at, Tick(w.latest)*w.slice)
 	return w.since(w.first(at, min(window, w.p.Window)))
 }
 
-// Within is Union of the slices that lie in the window as a whole: nothing in it is older than the window.
+// Within is Union for the slices that are entirely in the window: nothing in it is older than the window.
 func (w *DistinctSliding) Within(at, window Tick) Distinct {
 	at = max(at, Tick(w.latest)*w.slice)
 	window = min(window, w.p.Window)
@@ -265,7 +265,7 @@ func (w *DistinctSliding) Within(at, window Tick) Distinct {
 	return w.since(first)
 }
 
-// since is the sketch of what was seen in a slice or a later one.
+// since is the sketch of what was seen in the slice first or later.
 func (w *DistinctSliding) since(first int64) Distinct {
 	d := Distinct{p: w.precision(), hash: w.p.Distinct.Hash}
 	if w.empty() || first > w.last {
@@ -289,7 +289,8 @@ func (w *DistinctSliding) since(first int64) Distinct {
 	return d
 }
 
-// enter enters the updates k that are at most so old into registers that have seen no larger one.
+// enter adds the updates k that are at most oldest slices old. The registers must not have seen an update larger than
+// k.
 func (w *DistinctSliding) enter(registers []uint32, column []uint16, k uint32, oldest int64) {
 	now := int(slidingTime(w.latest))
 	for i, time := range column {
@@ -303,17 +304,17 @@ func (w *DistinctSliding) enter(registers []uint32, column []uint16, k uint32, o
 	}
 }
 
-// entered is a register that has seen an update k as well, larger than any before.
+// entered is a register after an update k that is larger than all before.
 func entered(r, k uint32) uint32 { return k<<ellD | (1<<ellD|r&ellMask)>>(k-r>>ellD) }
 
-// Last is when the latest slice begins, 0 when there is none.
+// Last is the beginning of the latest slice, 0 when there is none.
 func (w *DistinctSliding) Last() Tick { return Tick(w.latest) * w.slice }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (w *DistinctSliding) Reached() Tick { return w.Last() }
 
-// Death is the tick from which on every window is empty, as long as nothing is added; 0 when they are already.
+// Death is the tick from which on every window is empty, as long as nothing is added; 0 when all are empty now.
 func (w *DistinctSliding) Death() Tick {
 	if w.empty() {
 		return 0
@@ -321,8 +322,8 @@ func (w *DistinctSliding) Death() Tick {
 	return Tick(w.last+1)*w.slice + w.p.Window
 }
 
-// Merge adds all that o counted, and leaves o alone. The later of the two latest times holds. Of two precisions the
-// lower holds from then on. Another window or another hash is refused with ErrIncompatible, and nothing has changed.
+// Merge adds all that o counted; o does not change. Of the two latest times, the later is kept, and of two precisions,
+// the lower. Merge returns ErrIncompatible for another window or another hash, and then nothing has changed.
 func (w *DistinctSliding) Merge(o *DistinctSliding) error {
 	if w.p.Window != o.p.Window {
 		return fmt.Errorf("sliding distinct: windows of %d us and of %d us: %w", w.p.Window, o.p.Window, ErrIncompatible)
@@ -351,7 +352,8 @@ func (w *DistinctSliding) Merge(o *DistinctSliding) error {
 	return nil
 }
 
-// absorb merges what has the same parameters and the same latest slice, and may be kept.
+// absorb merges a sketch with the same parameters and the same latest slice. All its contents must be recent enough to
+// be kept.
 func (w *DistinctSliding) absorb(o *DistinctSliding) {
 	if o.cells != nil && w.cells == nil {
 		w.densify()
@@ -391,24 +393,24 @@ func (w *DistinctSliding) reduce(p uint8) {
 			continue
 		}
 		k, i := at/m+1, at%m
-		if k > last { // its value had nothing but zeros: it continues in the upper bits of the register's number
+		if k > last { // its value was all zeros, which continue in the upper bits of the register's number
 			k += (bits.LeadingZeros32(uint32(i)>>p) - (32 - int(had-p))) << 2
 		}
 		w.later(w.cell(k, i&(w.registers()-1)), time)
 	}
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (w *DistinctSliding) Clone() DistinctSliding {
 	c := *w
 	c.tokens, c.times, c.cells = slices.Clone(w.tokens), slices.Clone(w.times), slices.Clone(w.cells)
 	return c
 }
 
-// slidingOwn is the size of a DistinctSliding without what it points to.
+// slidingOwn is the size of a DistinctSliding without the memory that it points to.
 const slidingOwn = 144
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (w *DistinctSliding) Size() int {
 	return slidingOwn + 4*cap(w.tokens) + 2*cap(w.times) + 2*cap(w.cells)
 }
@@ -416,18 +418,18 @@ func (w *DistinctSliding) Size() int {
 // Held counts tokens, or columns.
 func (w *DistinctSliding) Held() int { return slidingOwn + 6*len(w.tokens) + 2*len(w.cells) }
 
-// Reserved is Held: there were none before sketches grew.
+// Reserved is Held, because this kind did not exist before sketches grew with their contents.
 func (w *DistinctSliding) Reserved() int { return w.Held() }
 
-// ReservedMost is Held with a column for every update that there can be.
+// ReservedMost is Held with a column for every possible update.
 func (w *DistinctSliding) ReservedMost() int { return slidingOwn + 2*w.columnsMax()*w.registers() }
 
-// columnsMax is the largest update.
+// columnsMax is the largest possible update.
 func (w *DistinctSliding) columnsMax() int { return 4 * (63 - w.p.Distinct.Precision) }
 
-// Ring is a DistinctWindow of slices of another length that has seen the same: each thing in the slice in which its own
-// slice ends, and in none after the latest. So a thing may seem up to Slice younger than it is. It lets keys of two
-// forms be merged. It answers ErrIncompatible if p has slices that are shorter than Slice.
+// Ring converts to a DistinctWindow with slices of another length. Each thing goes into the slice in which its own
+// slice ends, but not into one after the latest. So a thing may seem up to Slice younger than it is. Ring lets keys of
+// both forms be merged. It returns ErrIncompatible if the slices of p are shorter than Slice.
 func (w *DistinctSliding) Ring(p DistinctWindowParams) (DistinctWindow, error) {
 	p.Distinct = w.p.Distinct
 	ring, err := NewDistinctWindow(p)
@@ -452,13 +454,13 @@ func (w *DistinctSliding) Ring(p DistinctWindowParams) (DistinctWindow, error) {
 	return ring, nil
 }
 
-// parts are what was last seen in each slice of a ring, from its oldest on. Of one without words nothing was.
+// parts are what was last seen in each slice of a ring, from its oldest slice on. A part without words is empty.
 func (w *DistinctSliding) parts(ring *DistinctWindow) []Distinct {
 	parts := make([]Distinct, ring.p.Slices)
 	for i := range parts {
 		parts[i] = ring.empty()
 	}
-	of := make([]int, w.latest-w.cut()+1) // by age; below 0 where it has left the ring
+	of := make([]int, w.latest-w.cut()+1) // by age; negative for what has left the ring
 	for age := range of {
 		end := Tick(w.latest-int64(age)+1)*w.slice - 1
 		of[age] = int(min(ring.sliceOf(end), ring.latest) - ring.oldest())

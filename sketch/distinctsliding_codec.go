@@ -15,13 +15,13 @@ import (
 //	latest     varint (zigzag)
 //	tokens     uvarint of how many; each a uvarint, how far it is beyond the one before, and a uvarint, its age
 //	updates    uvarint of how many columns; each a byte: 0 few, 1 all
-//	  few      uvarint of how many, at most m/4; each a uvarint, how many registers were left out before it, and 2 bytes,
-//	           its age
+//	  few      uvarint of how many, at most m/4; each a uvarint, how many registers were left out before it, and 2
+//	           bytes, its age
 //	  all      m ages, 2 bytes each, little endian, plus 1; 0 for none
 
 const slidingVersion = 1
 
-// Forms of an encoding.
+// Forms of the encoding.
 const (
 	slidingUnused = iota
 	slidingTokens
@@ -97,7 +97,7 @@ func (w *DistinctSliding) appendColumn(b []byte, column []uint16) []byte {
 	return b
 }
 
-// ageWord is an age plus 1, and 0 for none.
+// ageWord is an age plus 1, and 0 for no time.
 func (w *DistinctSliding) ageWord(time uint16) uint16 {
 	if time == 0 {
 		return 0
@@ -105,13 +105,13 @@ func (w *DistinctSliding) ageWord(time uint16) uint16 {
 	return uint16(w.age(time) + 1)
 }
 
-// Decode replaces w by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces w by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (w *DistinctSliding) Decode(b []byte) (rest []byte, err error) {
 	return w.DecodeWithin(b, math.MaxInt)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose columns would take more memory than room, in bytes.
+// DecodeWithin is Decode that also refuses an encoding whose columns would need more memory than room, in bytes.
 func (w *DistinctSliding) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	version, form, precision := r.byte(), r.byte(), r.byte()
@@ -147,7 +147,7 @@ func (w *DistinctSliding) decodeState(r *reader, form byte) bool {
 	return ok && r.ok
 }
 
-// stored is the time of an age, and false of one that is not kept.
+// stored is the stored time of an age, and updates last. ok is false for an age that is not kept.
 func (w *DistinctSliding) stored(age uint64) (time uint16, ok bool) {
 	if age > uint64(w.latest-w.cut()) {
 		return 0, false
@@ -196,7 +196,7 @@ func (w *DistinctSliding) decodeUpdates(r *reader) bool {
 		}
 		used = n
 	}
-	return used > 0 // there is no last column of nothing
+	return used > 0 // the last column must not be empty
 }
 
 func (w *DistinctSliding) decodeColumn(r *reader, column []uint16) (used int, ok bool) {

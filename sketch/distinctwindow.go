@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// WindowSlicesMax bounds the slices of a DistinctWindow.
+// WindowSlicesMax is the most slices of a DistinctWindow.
 const WindowSlicesMax = 1024
 
 // DistinctWindowParams say how a DistinctWindow is made.
@@ -15,45 +15,45 @@ type DistinctWindowParams struct {
 	// Slice is the length of a slice in microseconds, at least 1. Slices begin at whole multiples of it since the Unix
 	// epoch.
 	Slice Tick
-	// Slices is how many there are, 1 to 1024: windows are up to Slice * Slices long.
+	// Slices is the number of slices, 1 to 1024: windows are up to Slice * Slices long.
 	Slices int
 }
 
-// DistinctWindow counts distinct things in windows that end now: the last few slices of a ring of them. Make one with
-// NewDistinctWindow.
+// DistinctWindow counts distinct things in windows that end now: the last few slices of a ring. NewDistinctWindow makes
+// one.
 //
-// Of every slice in which something happened it keeps what happened from there on, so that a window is a union of at
-// most two sketches, whatever its length. It is a queue of two stacks of running unions, over time in blocks of 8
-// slices: unions of the block that is open reach to now, all others to the end of the last closed block.
+// For every slice with events it keeps the union of that slice and the following ones. So a window is a union of at
+// most two sketches, whatever its length. It is a queue of two stacks of running unions. Time is split into blocks of 8
+// slices. Unions that begin in the open block reach to now; all others reach to the end of the last closed block.
 //
 //	slices      ... | 16 ... 23 | 24 ... 31 | 32 33 34     34 is the latest
 //	unions           16..31 ... 23..31  24..31 ... 31..31    32..34 33..34 34..34
 //
-// An event goes into its own slice's union and on to earlier ones until one has it already: seldom more than two or
-// three. Closing a block takes a Merge for each union before it. Memory is a Distinct for each slice in which something
-// happened.
+// An event is added to the union of its own slice and then to earlier unions, until one has it already: seldom more
+// than two or three. Closing a block takes a Merge for each union before it. Memory is a Distinct for each slice with
+// events.
 //
-// Nothing is swept: what has left the ring is dropped by the next write, and no read sees it. The state is a function
-// of the set of (slice, hash) still in the ring and of the latest time.
+// There is no sweep: the next write drops what has left the ring, and no read sees it. The state is a function of the
+// set of (slice, hash) still in the ring and of the latest time.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type DistinctWindow struct {
 	p      DistinctWindowParams
 	latest int64 // the slice of the latest now
-	used   bool  // latest means something
+	used   bool  // latest is set
 	unions []windowUnion
 }
 
-// windowUnion is all that happened from a slice on.
+// windowUnion is the union of all events from a slice on.
 type windowUnion struct {
 	slice int64
 	of    Distinct
 }
 
-// windowBlock is how many slices an open block grows to: most of the unions that one Add writes to.
+// windowBlock is the number of slices in a block: about the most unions that one Add writes to.
 const windowBlock = 8
 
-// NewDistinctWindow is an empty DistinctWindow. It answers ErrParams for parameters out of range.
+// NewDistinctWindow is an empty DistinctWindow. It returns ErrParams for parameters out of range.
 func NewDistinctWindow(p DistinctWindowParams) (DistinctWindow, error) {
 	d, err := NewDistinct(p.Distinct)
 	if err != nil {
@@ -66,7 +66,7 @@ func NewDistinctWindow(p DistinctWindowParams) (DistinctWindow, error) {
 	return DistinctWindow{p: p}, nil
 }
 
-// Params are those it was made with, or, after a merge, would have to be made with.
+// Params are the present parameters: those of the constructor, unless a merge has changed them.
 func (w *DistinctWindow) Params() DistinctWindowParams { return w.p }
 
 func (w *DistinctWindow) sliceOf(t Tick) int64 { return floorDiv(int64(t), int64(w.p.Slice)) }
@@ -86,8 +86,9 @@ func (w *DistinctWindow) from(slice int64) int {
 	return i
 }
 
-// Add adds the thing of this hash at time t, which is not after now; now is not before any earlier now. It is false
-// when t's slice has left the ring, and then nothing was added: count those events as late.
+// Add adds the thing with this hash, seen at time t, which must not be after now; now must not be before the now of any
+// earlier call. It returns false when t's slice has left the ring, and then nothing was added: callers should count
+// such events as late.
 func (w *DistinctWindow) Add(now, t Tick, hash uint64) bool {
 	w.advance(w.sliceOf(now))
 	slice := min(w.sliceOf(t), w.latest)
@@ -123,14 +124,14 @@ func (w *DistinctWindow) advance(to int64) {
 	}
 }
 
-// mustMerge merges what has one hash by construction.
+// mustMerge merges sketches that have the same hash by construction. It panics if they do not.
 func (w *DistinctWindow) mustMerge(d, o *Distinct) {
 	if err := d.Merge(o); err != nil {
 		panic(err)
 	}
 }
 
-// own is the position of a slice's own union, made when there is none: it is that of the next one in the same block or
+// own is the position of a slice's own union. If there is none, it makes one from the next union in the same block or
 // stack.
 func (w *DistinctWindow) own(slice int64) int {
 	i := w.from(slice)
@@ -141,7 +142,7 @@ func (w *DistinctWindow) own(slice int64) int {
 	return i
 }
 
-// unionAt is a copy of the union from a slice on, to now or to the end of the closed blocks, when i is from(slice).
+// unionAt is a copy of the union from a slice on, to now or to the end of the closed blocks. i must be from(slice).
 func (w *DistinctWindow) unionAt(i int, slice int64) Distinct {
 	if i < len(w.unions) && (slice < w.open()) == (w.unions[i].slice < w.open()) {
 		return w.unions[i].of.Clone()
@@ -153,9 +154,8 @@ func (w *DistinctWindow) empty() Distinct {
 	return Distinct{p: uint8(w.p.Distinct.Precision), hash: w.p.Distinct.Hash}
 }
 
-// Union is a sketch of all things seen in the window that ends with the slice of at: as many slices as the window's
-// length takes, rounded up, and at most what the ring holds. A time before the latest now is taken as that. It does not
-// write.
+// Union is a sketch of all things seen in the window that ends with the slice of at, or of the latest now if that is
+// later. It covers the length of the window in slices, rounded up, and at most the ring. It does not write.
 func (w *DistinctWindow) Union(at, window Tick) Distinct {
 	older, newer := w.window(at, window)
 	if older == nil {
@@ -168,21 +168,21 @@ func (w *DistinctWindow) Union(at, window Tick) Distinct {
 	return d
 }
 
-// Within is Union of the slices that lie in the window as a whole: nothing in it is older than the window.
+// Within is Union for the slices that are entirely in the window: nothing in it is older than the window.
 func (w *DistinctWindow) Within(at, window Tick) Distinct {
 	at = max(at, w.Last())
 	first := floorDiv(int64(at-window), int64(w.p.Slice)) + 1
 	return w.Union(at, Tick(w.sliceOf(at)-first+1)*w.p.Slice)
 }
 
-// Span is the time, in microseconds, from the beginning of the first slice that Union has of a window to its end.
+// Span is the time, in microseconds, from the beginning of the first slice in Union of a window to the window's end.
 func (w *DistinctWindow) Span(at, window Tick) Tick {
 	at = max(at, w.Last())
 	length := min(floorDiv(int64(window)-1, int64(w.p.Slice))+1, int64(w.p.Slices))
 	return at - Tick(w.sliceOf(at)-length+1)*w.p.Slice
 }
 
-// Estimate is how many distinct things the window has, and the standard error of that: see Union and Distinct.Estimate.
+// Estimate is the number of distinct things in the window, and its standard error: see Union and Distinct.Estimate.
 func (w *DistinctWindow) Estimate(at, window Tick) (n, stdErr float64) {
 	older, newer := w.window(at, window)
 	if older == nil {
@@ -195,7 +195,7 @@ func (w *DistinctWindow) Estimate(at, window Tick) (n, stdErr float64) {
 	return d.Estimate()
 }
 
-// window is the one or two sketches whose union is a window.
+// window returns the one or two sketches whose union is a window.
 func (w *DistinctWindow) window(at, window Tick) (older, newer *Distinct) {
 	if !w.used || window <= 0 {
 		return nil, nil
@@ -211,14 +211,14 @@ func (w *DistinctWindow) window(at, window Tick) (older, newer *Distinct) {
 	return &w.unions[first].of, nil
 }
 
-// Last is when the latest slice begins, 0 when there is none.
+// Last is the beginning of the latest slice, 0 when there is none.
 func (w *DistinctWindow) Last() Tick { return Tick(w.latest) * w.p.Slice }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (w *DistinctWindow) Reached() Tick { return w.Last() }
 
-// Death is the tick from which on every window is empty, as long as nothing is added; 0 when they are already.
+// Death is the tick from which on every window is empty, as long as nothing is added; 0 when all are empty now.
 func (w *DistinctWindow) Death() Tick {
 	if len(w.unions) == 0 {
 		return 0
@@ -226,9 +226,9 @@ func (w *DistinctWindow) Death() Tick {
 	return Tick(w.unions[len(w.unions)-1].slice+int64(w.p.Slices)) * w.p.Slice
 }
 
-// Merge adds all that o counted, and leaves o alone. The later of the two latest times holds. Of two precisions the
-// lower holds from then on. Other slices and other hashes are refused with ErrIncompatible, and nothing has changed. It
-// commutes, associates and repeats without effect.
+// Merge adds all that o counted; o does not change. Of the two latest times, the later is kept, and of two precisions,
+// the lower. Merge returns ErrIncompatible for other slices or another hash, and then nothing changes. It commutes,
+// associates and is idempotent.
 func (w *DistinctWindow) Merge(o *DistinctWindow) error {
 	if w.p.Slice != o.p.Slice || w.p.Slices != o.p.Slices {
 		return fmt.Errorf("distinct window: %d slices of %d us and %d slices of %d us: %w", w.p.Slices, w.p.Slice, o.p.Slices, o.p.Slice, ErrIncompatible)
@@ -247,7 +247,7 @@ func (w *DistinctWindow) Merge(o *DistinctWindow) error {
 		c.advance(w.latest)
 		o = &c
 	}
-	// upwards, so that what a union is made of has not changed yet
+	// in ascending order, so that the unions from which own makes a union have not changed yet
 	for i, j := 0, 0; j < len(o.unions) || i < len(w.unions); i++ {
 		slice := int64(0)
 		switch {
@@ -277,7 +277,7 @@ func (w *DistinctWindow) reduce(p int) {
 	}
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (w *DistinctWindow) Clone() DistinctWindow {
 	c := *w
 	c.unions = slices.Clone(w.unions)
@@ -287,7 +287,7 @@ func (w *DistinctWindow) Clone() DistinctWindow {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (w *DistinctWindow) Size() int {
 	size := 80 + 56*(cap(w.unions)-len(w.unions))
 	for i := range w.unions {
@@ -306,7 +306,8 @@ func (w *DistinctWindow) Size() int {
 //	used       1 byte, 0 or 1; what follows is there only then
 //	latest     varint (zigzag)
 //	count      uvarint, of unions
-//	unions     each a uvarint, how far its slice is beyond the one before (the first: beyond the oldest) less 1 (the first: less 0), and a Distinct
+//	unions     each a uvarint, how far its slice is beyond the one before, less 1 (the first: beyond the oldest,
+//	           less 0), and a Distinct
 
 const distinctWindowVersion = 1
 
@@ -332,8 +333,8 @@ func (w *DistinctWindow) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces w by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces w by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (w *DistinctWindow) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, precision := r.byte(), r.byte()

@@ -6,31 +6,33 @@ import (
 )
 
 // Distribution is a categorical distribution that forgets. The zero value is empty and ready. Bins are small integers;
-// their names are the caller's business. It holds one allocation, without pointers inside.
+// the caller maps them to names. A Distribution holds one allocation, without pointers inside.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type Distribution struct {
 	words []uint64 // the bins, see bins.go
 	z, z2 float64  // everything ever added, decayed; 0 under Linear
-	lost  float64  // what any bin may be short of, see lost.go
+	lost  float64  // how much any bin may be too low, see lost.go
 	last  Tick     // the latest event
 	mark  int64    // the landmark in half-lives; under Linear the highest level that a bin ever had
 	shape uint32   // bins << 8 | form
 	room  uint32   // bins that fit in words
 }
 
-// Add counts n events of a bin at time t. now is the namespace's clock, not before t and not before any earlier now.
+// Add counts n events of a bin at time t. now is the namespace's clock: not before t, and not before the now of any
+// earlier call.
 //
-// Unless Params.OrderFree, what has faded counts as nothing first. An n of 0 changes nothing. It answers
-// ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed. Unless Params.OrderFree, the bins of a
-// summary that is dead at now (see Dead) are forgotten: Prune first to learn which. PruneForBin first keeps the number
-// of bins in proportion to those that live.
+// An n of 0 changes nothing. Add returns ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed.
+//
+// Unless Params.OrderFree is set, a bin that has faded starts from 0, and a summary that is dead at now (see Dead)
+// loses all its bins: to learn which bins, call Prune before. A call of PruneForBin before Add keeps the number of bins
+// in proportion to the bins that have not faded.
 func (d *Distribution) Add(p *Params, now, t Tick, bin uint32, n float64) error {
 	at := p.Now(now)
 	return d.AddNow(p, &at, t, bin, n)
 }
 
-// AddNow is Add for one of many events that are counted at the same time.
+// AddNow is Add with a Now that the caller computes once for many events of the same time.
 func (d *Distribution) AddNow(p *Params, now *Now, t Tick, bin uint32, n float64) error {
 	if n != n || math.Abs(n) > CountMax {
 		return ErrOverflow
@@ -53,7 +55,7 @@ func (d *Distribution) AddNow(p *Params, now *Now, t Tick, bin uint32, n float64
 	return d.addWeighted(p, now, t, bin, n)
 }
 
-// Takes is what Add would answer, and writes nothing. It is for HalfLife and None.
+// Takes returns the error that Add would return, and changes nothing. It is for HalfLife and None.
 func (d *Distribution) Takes(p *Params, now, t Tick, bin uint32, n float64) error {
 	switch {
 	case n != n || math.Abs(n) > CountMax:
@@ -131,7 +133,7 @@ func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n fl
 	return nil
 }
 
-// standing is what a stored bin has before something is added to it.
+// standing is the value of a stored bin before an addition: 0 if the bin has faded, unless Params.OrderFree is set.
 func (d *Distribution) standing(p *Params, i int, cut float64) float64 {
 	if p.OrderFree {
 		return d.value(i)
@@ -139,7 +141,7 @@ func (d *Distribution) standing(p *Params, i int, cut float64) float64 {
 	return atLeast(d.value(i), cut)
 }
 
-// cut is the stored value below which a bin counts as nothing, as seen from a time of this weight.
+// cut is the stored value below which a bin counts as 0, at a time with the weight atNow.
 func (d *Distribution) cut(p *Params, atNow float64) float64 { return d.form().cut(p, atNow) }
 
 func (f form) cut(p *Params, atNow float64) float64 {
@@ -150,7 +152,7 @@ func (f form) cut(p *Params, atNow float64) float64 {
 	return float64(t * atNow)
 }
 
-// settle moves the landmark when it must, so that weights stay small. mark is the present one.
+// settle moves the landmark when necessary, so that weights stay small. mark is the landmark of the present time.
 func (d *Distribution) settle(p *Params, mark int64) {
 	if p.Decay == None {
 		return
@@ -164,7 +166,7 @@ func (d *Distribution) settle(p *Params, mark int64) {
 	}
 }
 
-// fresh: nothing is stored that a landmark would weigh.
+// fresh says whether nothing is stored that a landmark would scale.
 func (d *Distribution) fresh() bool { return d.Len() == 0 && d.z == 0 && d.z2 == 0 }
 
 // rebase moves to a later landmark: an exact multiplication by a power of two.
@@ -191,13 +193,13 @@ func (d *Distribution) scaleBin(i int, scale float64) {
 	d.setRaw(i, math.Float64bits(v))
 }
 
-// faded: the whole summary is below the floor, as seen from a time of this weight.
+// faded says whether the whole summary is below the floor, at a time with the weight atNow.
 func (d *Distribution) faded(p *Params, atNow float64) bool {
 	if p.OrderFree {
 		return d.spent(p, atNow)
 	}
 	if d.z == 0 && d.z2 == 0 && d.magnitude(p) == 0 { // counts that cancel outlive both sums
-		return d.Len() > 0 // forgotten, see Convert
+		return d.Len() > 0 // Convert set all counts to 0
 	}
 	if p.Decay == None {
 		return false
@@ -205,7 +207,7 @@ func (d *Distribution) faded(p *Params, atNow float64) bool {
 	return d.magnitude(p) < float64(p.threshold()*atNow)
 }
 
-// magnitude is what no stored value exceeds: Z, unless there are negative counts.
+// magnitude is an upper bound of all stored values: Z, unless there are negative counts.
 func (d *Distribution) magnitude(p *Params) float64 {
 	m := math.Abs(d.z)
 	if p.AllowNegative {
@@ -216,7 +218,7 @@ func (d *Distribution) magnitude(p *Params) float64 {
 	return m
 }
 
-// store sets the bin at i, or a new one when i is negative. unit is the stored size of an event of now.
+// store sets the bin at i, or adds a bin when i is negative. unit is the stored size of an event of amount 1 at now.
 func (d *Distribution) store(p *Params, i int, bin uint32, v, z, unit float64) {
 	if d.Len() == 0 {
 		d.choose(p)
@@ -253,7 +255,7 @@ func (d *Distribution) choose(p *Params) {
 	}
 }
 
-// atLeast is v, or 0 when v is nearer to it than floor.
+// atLeast is v, or 0 when the absolute value of v is less than floor.
 func atLeast(v, floor float64) float64 {
 	if math.Abs(v) < floor {
 		return 0
@@ -307,9 +309,8 @@ func (d *Distribution) storeLevel(p *Params, i int, bin uint32, level int64) {
 // Last is the tick of the latest event, 0 when there was none.
 func (d *Distribution) Last() Tick { return d.last }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
-// Under linear decay it is the last event.
+// Reached is the latest time that a write has brought into the distribution; what it holds cannot be read as of an
+// earlier time. It is 0 without decay. Under linear decay it is the time of the last event.
 func (d *Distribution) Reached(p *Params) Tick {
 	switch {
 	case p.Decay == None:
@@ -320,9 +321,9 @@ func (d *Distribution) Reached(p *Params) Tick {
 	return max(d.last, Tick(max(d.mark-readableBack, 0))*p.HalfLife)
 }
 
-// Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts afresh. An
-// empty distribution and one of None are not dead, nor, where the order of events does not matter, one of Clamp and
-// Prior.
+// Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts from an
+// empty summary. An empty distribution is not dead, and neither is a distribution without decay (None). With
+// Params.OrderFree, a distribution under the floors Clamp and Prior is not dead either.
 func (d *Distribution) Dead(p *Params, now Tick) bool {
 	if d.form() == micro {
 		return d.Len() > 0 && d.dry(p.leaked(now), p.microThreshold()) && !p.keeps()
@@ -330,9 +331,9 @@ func (d *Distribution) Dead(p *Params, now Tick) bool {
 	return d.faded(p, p.weight(now, d.mark))
 }
 
-// Death is a tick from which on Dead holds, as long as nothing is added: at most a few ticks, or 2^-44 half-lives,
-// after the first such. It is MaxTick under None and 0 for an empty distribution. It takes constant time, unless
-// negative amounts are allowed.
+// Death is a tick from which on Dead is true, as long as nothing is added. It is a few ticks, or 2^-44 half-lives,
+// after the first such tick at most. It is MaxTick under None and 0 for an empty distribution. It takes constant time,
+// unless negative amounts are allowed.
 func (d *Distribution) Death(p *Params) Tick {
 	if p.Decay == None {
 		return MaxTick
@@ -357,11 +358,10 @@ func (d *Distribution) Death(p *Params) Tick {
 	return d.fallsBelow(p, m, p.threshold())
 }
 
-// Prune removes the bins that have faded by now, and everything of a dead summary, and tells gone about each. It takes
-// time proportional to the number of bins. gone may be nil.
+// Prune removes the bins that have faded by now, and all bins of a dead summary. It calls gone, which may be nil, with
+// each removed bin. It takes time proportional to the number of bins.
 //
-// Where the order of events does not matter, the largest bin removed counts as lost; see PruneWithinLoss and
-// PruneForBin.
+// With Params.OrderFree, the largest bin removed counts as lost; see PruneWithinLoss and PruneForBin.
 func (d *Distribution) Prune(p *Params, now Tick, gone func(bin uint32)) {
 	dead := d.Dead(p, now)
 	cut := d.cut(p, p.weight(now, d.mark))
@@ -393,7 +393,7 @@ func (d *Distribution) Prune(p *Params, now Tick, gone func(bin uint32)) {
 	}
 }
 
-// removable: the bin counts as nothing and is not held by the floor.
+// removable says whether the bin counts as 0 and the floor does not keep it.
 func (d *Distribution) removable(p *Params, i int, now Tick, cut float64) bool {
 	if p.Floor == Clamp || p.Floor == Prior {
 		return false
@@ -412,7 +412,7 @@ func (d *Distribution) move(from, to int) {
 	d.setRaw(to, d.raw(from))
 }
 
-// truncate keeps the first n bins, and gives memory back when less than half of it is used.
+// truncate keeps the first n bins, and frees memory when less than half of it is used.
 func (d *Distribution) truncate(n int) {
 	d.setShape(n, d.form())
 	if n == 0 {
@@ -426,19 +426,19 @@ func (d *Distribution) truncate(n int) {
 	d.reindex()
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (d *Distribution) Clone() Distribution {
 	c := *d
 	c.words = slices.Clone(d.words)
 	return c
 }
 
-// Each calls f with every bin stored, faded ones included, in no particular order.
+// Each calls f with every stored bin, faded bins included, in no particular order.
 func (d *Distribution) Each(f func(bin uint32)) {
 	for i := range d.Len() {
 		f(d.id(i))
 	}
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory of the distribution in bytes, the struct included.
 func (d *Distribution) Size() int { return 72 + 8*cap(d.words) }

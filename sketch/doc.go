@@ -1,7 +1,7 @@
 // Package sketch holds values that summarise a stream of events and forget it.
 //
-// Everything here is pure: time is an argument, nothing waits, nothing is random, and the same calls give the same
-// bytes on every machine. What a namespace decides (half-life, floor, limits) comes as Params with each call.
+// Every function here is pure: time is an argument, nothing waits, nothing is random. The same calls give the same
+// bytes on every machine. The settings of a namespace (half-life, floor, limits) are passed as Params with each call.
 //
 // # The distribution
 //
@@ -14,22 +14,22 @@
 //	Z  = sum n w      Z / w(T)        over all bins, pruned ones too
 //	Z2 = sum |n| w^2  Z2 / w(T)^2     n_eff = Z^2 / Z2
 //
-// Moving to a later landmark multiplies by 2^-k with k whole: no bit of a mantissa changes, so it does not matter when,
-// or whether, it happens. The same holds for everything that is decided by comparing. A threshold is compared as v <
+// Moving to a later landmark multiplies all values by 2^-k with k whole. No bit of a mantissa changes, so it does not
+// matter when a value is moved, or whether it is. The same holds for comparisons. A threshold is compared as v <
 // threshold * w(now): both sides scale by the same power of two.
 //
 // # What has faded
 //
-// Under the prune floor a bin below the threshold is invisible to reads and counts as nothing on the next write,
-// whether or not Prune has removed it. A summary whose Z is below the threshold is dead: it reads as empty, and the
-// next Add starts afresh, whether or not the caller has removed it (see Death). So no answer depends on when cleaning
-// happened. A threshold below 2^-100 is taken as 2^-100: what is smaller counts as nothing, and subnormal numbers never
-// enter.
+// Under the Prune floor, a bin below the threshold is invisible to reads. The next write to it starts from 0, whether
+// or not Prune has removed it. A summary whose Z is below the threshold is dead: it reads as empty, and the next Add
+// starts from an empty summary, whether or not the caller has removed the dead one (see Death). So no answer depends on
+// when cleaning happened. A threshold below 2^-100 is taken as 2^-100: smaller values count as 0, so subnormal numbers
+// never occur.
 //
 // # The other kinds
 //
-// A kind that carries its own parameters is made by a constructor that refuses what is out of range, and says in its
-// comment what it promises, what it takes, and which laws its merge keeps.
+// A kind with its own parameters is made by a constructor that refuses parameters out of range. The comment on the type
+// states its guarantees, its memory and the laws that its merge keeps.
 //
 //	TopK             the items that occur most, each count in a bracket
 //	CountMin         how often any item occurred

@@ -2,7 +2,7 @@ package sketch
 
 import "errors"
 
-// Errors of all kinds. Those that wrap them name the kind, the thing and the limit.
+// Errors of all kinds. An error that wraps one of them names the kind, the parameter and the limit.
 var (
 	// ErrCorrupt refuses bytes that no summary of the kind encodes to.
 	ErrCorrupt = errors.New("corrupt summary")

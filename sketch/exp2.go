@@ -29,12 +29,13 @@ func Exp2(k int64, frac uint64) float64 {
 	}
 	t := exp2Table[frac>>57]
 	m := t + mulHigh(t, mulHigh(p, y))
-	// m is Q63 in [1, 2]. Rounding may carry into the exponent, which is then right.
+	// m is Q63 in [1, 2]. Rounding may carry into the exponent, and the result is then right.
 	return math.Float64frombits(uint64(k+1022)<<52 + (m>>11 + m>>10&1))
 }
 
-// Weight is 2^((t - landmark*halfLife)/halfLife): what an event at t weighs at a landmark, which is a whole number of
-// half-lives since the epoch. halfLife must be positive. The fraction is cut to 64 bits: relative error below 1.2e-16.
+// Weight is 2^((t - landmark*halfLife)/halfLife): the weight of an event at t, relative to a landmark, which is a whole
+// number of half-lives since the epoch. halfLife must be positive. The fraction is cut to 64 bits: relative error below
+// 1.2e-16.
 func Weight(t Tick, landmark int64, halfLife Tick) float64 {
 	k, frac := exponent(t, landmark, halfLife)
 	return Exp2(k, frac)
@@ -50,9 +51,9 @@ func exponent(t Tick, landmark int64, h Tick) (k int64, frac uint64) {
 
 // exp2Float is 2^x. x must be finite. The fraction is rounded to 53 bits: relative error below 2.2e-16.
 //
-// Just below 0, from -2^-54 on, the fraction rounds to a whole 1, which carries into k. No other x has such a fraction:
-// next to every other integer the doubles are at least 2^-53 apart. Replicated arithmetic never passes an x from
-// -2^-54 to 0, so the carry changes nothing that a log has decided.
+// Just below 0, from -2^-54 on, the fraction rounds to 1, which carries into k. No other x has such a fraction: next to
+// every other integer the doubles are at least 2^-53 apart. Replicated arithmetic never passes an x from -2^-54 to 0,
+// so the carry changes no result in a log.
 func exp2Float(x float64) float64 {
 	if x > 2000 || x < -2000 {
 		return Exp2(int64(math.Copysign(2000, x)), 0)
@@ -90,8 +91,8 @@ func Log2(x float64) float64 {
 	return float64(e) + float64(float64(entry.log+f)*0x1p-62)
 }
 
-// roughLog2 is the base-2 logarithm of a positive, finite, normal x with an absolute error below 2^-46, in two thirds
-// of the time.
+// roughLog2 is the base-2 logarithm of a positive, finite, normal x with an absolute error below 2^-46. It takes two
+// thirds of the time of Log2.
 func roughLog2(x float64) float64 {
 	b := math.Float64bits(x)
 	e := int64(b>>52) - 1023

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// HalfLifeMax is the longest half-life of a summary that carries its own: 285 years.
+// HalfLifeMax is the longest half-life of a summary with its own half-life: 285 years.
 const HalfLifeMax = Tick(1 << 53)
 
-// fade is the forward decay of a summary that carries its own half-life (see the package comment). A half-life of 0
-// never forgets. Times before 1970 count as 1970.
+// fade is the forward decay of a summary with its own half-life (see the package comment). With a half-life of 0,
+// nothing decays. Times before 1970 count as 1970.
 type fade struct {
 	halfLife Tick
 	mark     int64 // the landmark in half-lives; 0 while nothing is stored
@@ -23,7 +23,7 @@ func checkHalfLife(kind string, h Tick) error {
 	return nil
 }
 
-// landmark is the last one at or before t.
+// landmark is the last landmark at or before t.
 func (f *fade) landmark(t Tick) int64 {
 	if f.halfLife == 0 {
 		return 0
@@ -31,7 +31,7 @@ func (f *fade) landmark(t Tick) int64 {
 	return int64(max(t, 0) / f.halfLife)
 }
 
-// weight is what an event at t weighs, at most 2^1024.
+// weight is the weight of an event at t, at most 2^1024.
 func (f *fade) weight(t Tick) float64 {
 	if f.halfLife == 0 {
 		return 1
@@ -39,7 +39,7 @@ func (f *fade) weight(t Tick) float64 {
 	return Weight(max(t, 0), f.mark, f.halfLife)
 }
 
-// scale is what a stored unit counts at a time: 1/weight, rounded once. What is earlier than 256 half-lives before the
+// scale is the count of a stored unit at a time: 1/weight, rounded once. A time earlier than 256 half-lives before the
 // landmark reads as that time.
 func (f *fade) scale(at Tick) float64 {
 	if f.halfLife == 0 {
@@ -53,8 +53,9 @@ func (f *fade) scale(at Tick) float64 {
 	return Exp2(-k-1, -frac)
 }
 
-// reached is the time before which what is stored cannot be read: that of the latest event, or some half-lives before
-// the landmark, from where on events that came late may have been too faint to be stored. It is 0 without a half-life.
+// reached is the earliest as-of time of the state. It is the time of the latest event, or some half-lives before the
+// landmark if that is later. Late events before that time may have been too faint to be stored. It is 0 without a
+// half-life.
 func (f *fade) reached(last Tick) Tick {
 	if f.halfLife == 0 {
 		return 0
@@ -62,24 +63,24 @@ func (f *fade) reached(last Tick) Tick {
 	return max(last, Tick(max(f.mark-readableBack, 0))*f.halfLife)
 }
 
-// readableBack is how many half-lives before a landmark an event of amount 1 is stored in full: it weighs more than
-// faintest by some bits yet.
+// readableBack is how many half-lives before a landmark an event of amount 1 is still stored in full: its weight
+// exceeds faintest by some bits.
 const readableBack = 40
 
-// due is the landmark to move to before a write at now, when it is time to.
+// due returns the landmark of now, and whether a write at now must move to it first.
 func (f *fade) due(now Tick) (mark int64, move bool) {
 	mark = f.landmark(now)
 	return mark, mark-f.mark > RebaseAfter
 }
 
-// moveTo changes the landmark and answers the power of two by which to multiply what is stored.
+// moveTo changes the landmark and returns the power of two that all stored values must be multiplied by.
 func (f *fade) moveTo(mark int64) (scale float64) {
 	scale = Exp2(f.mark-mark, 0)
 	f.mark = mark
 	return scale
 }
 
-// faint is the stored value below which something counts as nothing, as seen from a time of this weight.
+// faint is the stored value below which a value counts as 0, at a time with the weight atNow.
 func faint(atNow float64) float64 { return float64(faintest * max(atNow, 1)) }
 
 // append writes the half-life, the landmark (0 when nothing is stored) and the tick of the latest event, as uvarints.
@@ -93,7 +94,7 @@ func (f *fade) append(b []byte, empty bool, last Tick) []byte {
 	return binary.AppendUvarint(b, uint64(last))
 }
 
-// fade takes a half-life, a landmark and the tick of the latest event.
+// fade reads a half-life, a landmark and the tick of the latest event.
 func (r *reader) fade() (f fade, last Tick) {
 	f.halfLife = Tick(r.uvarint())
 	f.mark = int64(r.uvarint())
@@ -103,7 +104,7 @@ func (r *reader) fade() (f fade, last Tick) {
 	return f, last
 }
 
-// checkAmount refuses what cannot be counted.
+// checkAmount refuses amounts that cannot be counted.
 func checkAmount(n float64) error {
 	if n != n || n > CountMax || n < -CountMax {
 		return ErrOverflow
@@ -114,11 +115,12 @@ func checkAmount(n float64) error {
 	return nil
 }
 
-// mergedMax bounds the sums that merging makes.
+// mergedMax bounds the sum of all counts after a merge, as stored.
 const mergedMax = 0x1p400
 
-// Faded is a tick from which on what counts n at a time, and halves with each half-life, is below a threshold above 0:
-// a few ticks after the first such. It is MaxTick without a half-life, and 0 when n is not above 0.
+// Faded is a tick from which on a count is below a threshold above 0, if it is n at since and halves with each
+// half-life. It is a few ticks after the first such tick. It is MaxTick without a half-life, and 0 when n is not above
+// 0.
 func Faded(n float64, since, halfLife Tick, threshold float64) Tick {
 	switch {
 	case n <= 0:

@@ -1,11 +1,12 @@
 package sketch
 
 // Held is about how many bytes of memory a summary's state takes. Unlike Size it is a function of the state alone:
-// equal states hold the same, however they came about. So it may decide what replicas do.
+// equal states have the same Held, whatever their history. So the decisions of replicas may depend on it.
 //
-// Reserved is what Held was before sketches grew with their contents: of some kinds, what they hold when they are full.
+// Reserved is the Held of older behaviour versions, before sketches grew with their contents. For some kinds it is the
+// size when full.
 
-// Held counts the cells that are not zero, or all.
+// Held counts the nonzero cells, or all cells of a dense sketch.
 func (c *CountMin) Held() int {
 	if c.cells != nil {
 		return countMinOwn + 8*len(c.cells)
@@ -13,10 +14,10 @@ func (c *CountMin) Held() int {
 	return countMinOwn + c.few.size()
 }
 
-// Reserved is what it takes with all its cells.
+// Reserved is the size with all cells.
 func (c *CountMin) Reserved() int { return 112 + 8*c.width*c.depth }
 
-// Held counts tokens, where 55% to 75% of the words are used, or registers.
+// Held counts tokens, whose words are used to 55% to 75%, or registers.
 func (d *Distinct) Held() int {
 	if d.dense {
 		return 48 + 4<<d.p
@@ -24,7 +25,7 @@ func (d *Distinct) Held() int {
 	return 48 + 6*int(d.tokens)
 }
 
-// Held is that of all unions.
+// Held is the sum over all unions.
 func (w *DistinctWindow) Held() int {
 	n := 80
 	for i := range w.unions {
@@ -33,7 +34,7 @@ func (w *DistinctWindow) Held() int {
 	return n
 }
 
-// Held counts things or registers. Whenever something is added, what has faded has been forgotten.
+// Held counts things or registers. Each addition first removes what has faded.
 func (d *DistinctDecayed) Held() int {
 	if !d.Exact() {
 		return 160 + d.p.Registers
@@ -57,16 +58,16 @@ func (l *LinearCounter) Reserved() int {
 	return 160 + 12*len(l.hashes) + l.named
 }
 
-// ReservedMost is Reserved once there is a bitmap.
+// ReservedMost is Reserved after the change to the bitmap.
 func (l *LinearCounter) ReservedMost() int { return 160 + l.m/8 }
 
-// Held counts the blocks that have a bit, or all.
+// Held counts the blocks with a bit, or all blocks of a dense filter.
 func (f *Bloom) Held() int { return bloomOwn + f.bits.held() }
 
-// Reserved is what it takes with all its bits.
+// Reserved is the size with all bits.
 func (f *Bloom) Reserved() int { return 88 + blockBits/8*f.blocks }
 
-// Held is that of all generations.
+// Held is the sum over all generations.
 func (s *BloomScalable) Held() int {
 	n := 56
 	for i := range s.generations {
@@ -78,7 +79,7 @@ func (s *BloomScalable) Held() int {
 	return n
 }
 
-// Reserved is that of all generations.
+// Reserved is the sum over all generations.
 func (s *BloomScalable) Reserved() int {
 	n := 56
 	for i := range s.generations {
@@ -90,22 +91,22 @@ func (s *BloomScalable) Reserved() int {
 	return n
 }
 
-// Held counts the words that have a bit, or all.
+// Held counts the words with a bit, or all words of a dense filter.
 func (f *BloomExpiring) Held() int { return bloomExpiringOwn + 4*len(f.ones) + f.bits.held() }
 
-// Reserved is what it takes with all its slices.
+// Reserved is the size with all slices.
 func (f *BloomExpiring) Reserved() int { return 136 + f.slices()*(f.m/8+4) }
 
-// Held is what every counter takes.
+// Held is the same for every counter.
 func (m *Morris) Held() int { return m.Size() }
 
-// Held counts buckets that have something.
+// Held counts the stored buckets.
 func (q *Quantile) Held() int { return 128 + 12*q.d.Len() }
 
 // Held counts entries with their names.
 func (s *TopK) Held() int { return 272 + 25*s.Len() + len(s.arena) - s.waste }
 
-// listed is what hashes and members take, save for the members' names.
+// listed is the size of hashes and members, without the members' names.
 func (s *Set) listed() int {
 	if s.p.Members {
 		return 24 * s.Len()
@@ -118,10 +119,10 @@ func (s *Set) Held() int {
 	return 128 + s.listed() + s.named + len(s.signature)
 }
 
-// Held counts things with their members. Whenever something is added, what has faded has been forgotten.
+// Held counts things with their members. Each addition first removes what has faded.
 func (s *SetDecayed) Held() int { return 200 + 24*len(s.hashes) + 16*len(s.members) + s.named }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (d *Distinct) Reserved() int {
 	if d.dense {
 		return 48 + 4<<d.p
@@ -129,7 +130,7 @@ func (d *Distinct) Reserved() int {
 	return 48 + 4*int(d.tokens)
 }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (w *DistinctWindow) Reserved() int {
 	n := 80
 	for i := range w.unions {
@@ -138,7 +139,7 @@ func (w *DistinctWindow) Reserved() int {
 	return n
 }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (d *DistinctDecayed) Reserved() int {
 	if !d.Exact() {
 		return 160 + d.p.Registers
@@ -146,32 +147,32 @@ func (d *DistinctDecayed) Reserved() int {
 	return 160 + 16*len(d.times)
 }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (m *Morris) Reserved() int {
 	return m.Size()
 }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (q *Quantile) Reserved() int {
 	return 128 + 12*q.d.Len()
 }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (s *TopK) Reserved() int {
 	return 272 + 25*s.Len() + len(s.arena) - s.waste
 }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (s *Set) Reserved() int {
 	return 128 + s.listed() + s.named + len(s.signature)
 }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (s *SetDecayed) Reserved() int {
 	return 200 + 24*len(s.hashes) + 16*len(s.members) + s.named
 }
 
-// Reserved is the Held of before.
+// Reserved is the older Held.
 func (p *Phrases) Reserved() int {
 	return 104 + 48*p.Len() + 2*p.Bytes()
 }

@@ -2,22 +2,22 @@ package sketch
 
 import "math"
 
-// DefaultConfidence is that of an interval when the confidence asked for is not between 0 and 1.
+// DefaultConfidence is the confidence of an interval when the one asked for is not between 0 and 1.
 const DefaultConfidence = 0.95
 
-// Interval is the probability of something with this count, count/Z, and Wilson's score interval for it with EffectiveN
-// in the place of the number of trials (Wilson 1927; Kish 1965 for the effective size):
+// Interval is the probability of a bin with this count, count/Z, with its Wilson score interval. EffectiveN takes the
+// place of the number of trials (Wilson 1927; Kish 1965 for the effective size):
 //
 //	(p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)        z = the normal quantile of (1+confidence)/2
 //
-// It never leaves [0, 1]. With nothing to go by it is 0, from 0 to 1. Its coverage is nominal when events are
-// independent. Where something is lost (see Lost), it reaches from the lower bound of the least count that is possible
-// to the upper one of the largest.
+// The interval never leaves [0, 1]. Without events the probability is 0, and the interval 0 to 1. Its coverage is
+// nominal when events are independent. Where something is lost (see Lost), the interval goes from the lower bound for
+// the least possible count to the upper bound for the largest.
 func (r Reading) Interval(count, confidence float64) (p, low, high float64) {
 	return r.interval(count, r.Lost, confidence)
 }
 
-// interval is that of a count which may be short of so much.
+// interval is Interval for a count that may be too low by short.
 func (r Reading) interval(count, short, confidence float64) (p, low, high float64) {
 	p, n := ratioOf(count, r.Z), r.EffectiveN
 	if !(n > 0) {
@@ -32,13 +32,13 @@ func (r Reading) interval(count, short, confidence float64) (p, low, high float6
 	}
 	_, low, _ = wilson(ratioOf(least, r.Z+r.Lost), n, confidence)
 	high = 1
-	if fewest > 0 { // else the sum may be as small as one likes
+	if fewest > 0 { // otherwise the sum may be arbitrarily small
 		_, _, high = wilson(ratioOf(count+short, fewest), n, confidence)
 	}
 	return p, min(low, p), max(high, p)
 }
 
-// ratioOf is count/z within 0 and 1; 0 of nothing.
+// ratioOf is count/z, limited to 0 to 1; 0 if z is not above 0.
 func ratioOf(count, z float64) float64 {
 	if z > 0 {
 		return min(max(count/z, 0), 1)
@@ -46,7 +46,7 @@ func ratioOf(count, z float64) float64 {
 	return 0
 }
 
-// wilson is p with Wilson's score interval for n trials.
+// wilson returns p and Wilson's score interval for n trials.
 func wilson(p, n, confidence float64) (_, low, high float64) {
 	z := normalQuantile(confidence)
 	zz := float64(z*z) / n
@@ -55,8 +55,8 @@ func wilson(p, n, confidence float64) (_, low, high float64) {
 	return p, max(0, min((middle-spread)/(1+zz), p)), min(1, max((middle+spread)/(1+zz), p))
 }
 
-// normalQuantile is the z with which |N(0,1)| < z holds with this probability, by P. J. Acklam's rational
-// approximation: relative error below 1.2e-9.
+// normalQuantile is the z for which |N(0,1)| < z has this probability, by P. J. Acklam's rational approximation:
+// relative error below 1.2e-9.
 func normalQuantile(confidence float64) float64 {
 	if !(confidence > 0 && confidence < 1) {
 		confidence = DefaultConfidence
@@ -85,22 +85,22 @@ func horner(x float64, coefficients ...float64) float64 {
 	return sum
 }
 
-// Around is the interval of a value that is not negative, with a standard error, at a confidence from 0.5 to 0.9999:
-// that of the normal distribution.
+// Around is the interval of a value that is not negative, with a standard error, at a confidence from 0.5 to 0.9999. It
+// assumes a normal distribution.
 func Around(value, stdErr, confidence float64) (low, high float64) {
 	half := float64(normalQuantile(confidence) * stdErr)
 	return max(0, value-half), value + half
 }
 
-// Interval is that of a count that a sample gave, at a confidence from 0.5 to 0.9999: the numbers from which the
-// estimate is no further than their own standard errors allow (Wilson 1927, for the variance of a count is in
-// proportion to it). Unlike Around it is good where few things or none were found. Of an exact estimate it is that
-// alone.
+// Interval is the interval of a count estimated from a sample, at a confidence from 0.5 to 0.9999. It contains the
+// numbers whose own standard errors allow the estimate (Wilson 1927, because the variance of a count is proportional to
+// the count). Unlike Around it is also valid when few things or none were found. The interval of an exact estimate is
+// the value alone.
 func (e SetEstimate) Interval(confidence float64) (low, high float64) {
 	if e.StdErr == 0 {
 		return e.Value, e.Value
 	}
-	unit, variance := e.StdErr, 0.0 // what one thing that was found stands for, about
+	unit, variance := e.StdErr, 0.0 // about what one thing found stands for
 	if e.Value > 0 {
 		variance = float64(e.StdErr * e.StdErr)
 		unit = min(unit, variance/e.Value)
@@ -111,7 +111,7 @@ func (e SetEstimate) Interval(confidence float64) (low, high float64) {
 	return max(0, e.Value+shift-half), e.Value + shift + half
 }
 
-// ShareInterval is Interval of a share of a whole, from 0 to 1. With a standard error of 1 or more it is all of that.
+// ShareInterval is Interval for a share of a whole, limited to 0 to 1. With a standard error of 1 or more it is 0 to 1.
 func (e SetEstimate) ShareInterval(confidence float64) (low, high float64) {
 	switch {
 	case e.StdErr == 0:

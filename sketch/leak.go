@@ -5,24 +5,25 @@ import (
 	"math/bits"
 )
 
-// Linear decay is a leaky bucket a bin. All leak alike, so one clock of what has leaked serves them all:
+// Linear decay is one leaky bucket for each bin. All leak alike, so one function of time describes all leaks:
 //
 //	R(t) = floor(10^6 ln 2 * t/h)        micro-counts that leak from the epoch to t
 //	level = R(t0) + content at t0        stored, an integer
 //	content at T = max(0, level - R(T))
 //
-// An event of n at t makes level = max(level, R(t)) + n. Levels are integers and leave no rounding behind, but the
-// order of events matters: linear is exempt from the laws of merging.
+// An event of n at t makes level = max(level, R(t)) + n. Levels are integers, so nothing is rounded. But the order of
+// events matters: the laws of merging do not hold under Linear.
 //
-// Under Params.Bounded what is stored is the least that a bin can have, whatever order its events came in. A late event
-// counts what a leak since its time has left of it. In the order of times it would count more, up to all of it, if the
-// bin had something left for all that time: it cannot be told later. What it may count more is added to lost, and so is
-// what removed bins had. It does not leak: a bin that never runs dry keeps what was put into it late. But no bin has
-// more than the highest level and lost, less what has leaked, and when that is gone the summary dies.
+// Under Params.Bounded the stored level is the least that a bin can have, whatever the order of its events. A late
+// event counts only what a leak since its time has left of it. In the order of times it might count more, up to all of
+// it, if the bin was not empty for all that time; that is not known afterwards. So the difference is added to lost, and
+// so is the content of removed bins. lost does not leak, because a bin that never runs empty keeps a late event in
+// full. But no bin has more than the highest level plus lost, less what has leaked. When that is gone, the summary
+// dies.
 //
 //	truth of a bin lies in [content, content + min(lost, highest level + lost - R(T))]
 
-// microPerCount is the unit of the linear mode.
+// microPerCount is the number of micro-counts in a count.
 const microPerCount = 1e6
 
 // leaked is R(t), for t >= 0. It saturates after 10^13 half-lives.
@@ -75,8 +76,8 @@ func (d *Distribution) addBounded(p *Params, now, t Tick, bin uint32, n float64)
 	return nil
 }
 
-// inTime is what an event counts at the least, when so much has leaked since its time, and how much more it may count.
-// Where amounts may be negative, a bin may have been empty for that reason as well.
+// inTime splits a late event: counts is the least that it adds when leaked has leaked since its time, and short how
+// much more it may add. Where amounts may be negative, a bin may also have been empty because of these.
 func inTime(n, leaked int64, signed bool) (counts, short int64) {
 	switch {
 	case leaked <= 0:
@@ -90,13 +91,13 @@ func inTime(n, leaked int64, signed bool) (counts, short int64) {
 	return n - short, short
 }
 
-// dry: not even the highest level and what is lost have anything left.
+// dry says whether nothing is left of the highest level plus lost.
 func (d *Distribution) dry(drained, floor int64) bool {
 	level, ok := sumLevels(d.mark-drained, d.microLost())
 	return ok && level < floor
 }
 
-// microLost is what is lost in micro-counts, rounded up.
+// microLost is lost in micro-counts, rounded up.
 func (d *Distribution) microLost() int64 {
 	if d.lost == 0 {
 		return 0
@@ -104,7 +105,7 @@ func (d *Distribution) microLost() int64 {
 	return toMicro(float64(d.lost*(1+0x1p-40))) | 1
 }
 
-// shortAt is by how much any bin may be too low when so much has leaked.
+// shortAt is by how much any bin may be too low when leaked has leaked.
 func (d *Distribution) shortAt(p *Params, leaked int64) float64 {
 	if d.lost == 0 {
 		return 0
@@ -119,7 +120,8 @@ func (d *Distribution) shortAt(p *Params, leaked int64) float64 {
 	return min(d.lost, float64(most)/microPerCount)
 }
 
-// removeDry removes the bins below the floor, but for one if there would be none left, and counts them all as lost.
+// removeDry removes the bins below the floor, and adds them all to lost. It keeps the highest one if no bin would
+// remain.
 func (d *Distribution) removeDry(p *Params, drained int64, gone func(bin uint32)) {
 	floor, kept, lost := p.microThreshold(), 0, int64(0)
 	stays, highest := uint32(0), int64(-1)
@@ -149,7 +151,7 @@ func (d *Distribution) removeDry(p *Params, drained int64, gone func(bin uint32)
 	d.truncate(kept)
 }
 
-// leakedBy is the first tick (or one soon after) at which R reaches a level; MaxTick when there is none.
+// leakedBy is the first tick, or one soon after, at which R reaches a level; MaxTick when there is none.
 func (p *Params) leakedBy(level int64) Tick {
 	if level <= 0 {
 		return 0
@@ -165,7 +167,7 @@ func (p *Params) leakedBy(level int64) Tick {
 	if q1 != 0 || q0 >= math.MaxInt64-2 {
 		return MaxTick
 	}
-	return Tick(q0 + 2) // one for the remainder, one for what R(t) cut off
+	return Tick(q0 + 2) // 1 for the remainder, 1 for what R(t) cut off
 }
 
 // microThreshold is the floor in micro-counts, at least 1.
@@ -173,7 +175,7 @@ func (p *Params) microThreshold() int64 {
 	return max(1, toMicro(p.Threshold))
 }
 
-// leastLeft is the least content of a bin that is part of Z: below the threshold it counts as nothing, unless Bounded.
+// leastLeft is the least content of a bin that is part of Z: below the threshold a bin counts as 0, unless Bounded.
 func (p *Params) leastLeft() int64 {
 	if p.Bounded {
 		return 1
@@ -193,7 +195,7 @@ func toMicro(n float64) int64 {
 	return int64(m)
 }
 
-// sumLevels adds without wrapping; ok is false when it would.
+// sumLevels adds without overflow; ok is false when the sum would overflow.
 func sumLevels(a, b int64) (sum int64, ok bool) {
 	sum = a + b
 	return sum, (sum > a) == (b > 0)

@@ -2,27 +2,27 @@ package sketch
 
 import "math"
 
-// likelihood is what is known of events that happen at a rate: for each level u some number of independent things would
-// have been seen by now with probability 1 - exp(-rate * 2^-u), and it is known of each whether it was. Registers and
-// tokens of all kinds come down to this (Ertl, "ExaLogLog", EDBT 2025, section 3; the same form holds for SetSketch
-// registers of base 2):
+// likelihood is the evidence about events that happen at an unknown rate. Each level u has some number of independent
+// things. A thing of level u has been seen by now with probability 1 - exp(-rate * 2^-u), and for each thing it is
+// known whether it was seen. Registers and tokens of all kinds reduce to this (Ertl, "ExaLogLog", EDBT 2025, section 3;
+// the same form holds for SetSketch registers of base 2):
 //
 //	log likelihood = -rate * unseen + sum over u of seen[u] * ln(1 - exp(-rate * 2^-u))
 type likelihood struct {
-	unseen float64               // sum of 2^-u over what was not seen
-	seen   [levelsMax + 1]uint64 // how many things of level u were seen, at u - lowest
+	unseen float64               // sum of 2^-u over the things not seen
+	seen   [levelsMax + 1]uint64 // the number of things seen of level u, at u - lowest
 	lowest int                   // the level of seen[0]
 }
 
-// levelsMax: levels span at most 256.
+// levelsMax is the largest span of levels.
 const levelsMax = 256
 
-// solve is the rate at which the likelihood is largest, and the variance of its estimate (the inverse of the observed
-// information). Nothing seen is a rate of 0. It is +Inf when everything was seen.
+// solve is the rate with the largest likelihood, and the variance of its estimate (the inverse of the observed
+// information). The rate is 0 if nothing was seen, and +Inf if everything was seen.
 //
-// Let U be the highest level where anything was seen, and y = exp(rate * 2^-U) - 1. Then the level U - j has
-// exp(rate * 2^-(U-j)) - 1 = (1+y)^(2^j) - 1, so that squaring takes the place of exp. The derivative is convex and
-// falls. So Newton's method climbs to its root from below without ever passing it. It takes about 10 steps.
+// Let U be the highest level with a thing seen, and y = exp(rate * 2^-U) - 1. Then the level U - j has exp(rate *
+// 2^-(U-j)) - 1 = (1+y)^(2^j) - 1, so that squaring replaces exp. The derivative is convex and falls. So Newton's
+// method approaches its root from below and never passes it. It takes about 10 steps.
 func (l *likelihood) solve() (rate, variance float64) {
 	low, high, all, reach := l.bounds()
 	if all == 0 {
@@ -33,7 +33,7 @@ func (l *likelihood) solve() (rate, variance float64) {
 	}
 	up := Exp2(int64(high+l.lowest), 0) // 2^U
 	target := float64(l.unseen * up)
-	// 1/(e^z - 1) >= 1/z - 1/2 gives a rate that is not above the root, and e^z - 1 >= z its y
+	// 1/(e^z - 1) >= 1/z - 1/2 gives a rate that is not above the root, and e^z - 1 >= z gives its y
 	y := all / (target + float64(reach/2))
 	for range 100 {
 		f, slope := l.derivatives(y, low, high)
@@ -50,7 +50,7 @@ func (l *likelihood) solve() (rate, variance float64) {
 	return rate, 1 / information
 }
 
-// bounds are the first and last indices of seen that are not 0, the sum of seen, and the sum of seen * 2^(high -
+// bounds are the first and the last index at which seen is not 0, the sum of seen, and the sum of seen * 2^(high -
 // index).
 func (l *likelihood) bounds() (low, high int, all, reach float64) {
 	low = -1
@@ -73,7 +73,7 @@ func (l *likelihood) bounds() (low, high int, all, reach float64) {
 	return low, high, all, reach
 }
 
-// derivatives are the sum over j of seen[high-j] * 2^j / ((1+y)^(2^j) - 1), and how fast it falls with y.
+// derivatives are the sum over j of seen[high-j] * 2^j / ((1+y)^(2^j) - 1), and how fast it decreases with y.
 func (l *likelihood) derivatives(y float64, low, high int) (f, slope float64) {
 	power, rise := 1.0, 1.0 // 2^j, and the derivative of e by y
 	e := y

@@ -10,31 +10,32 @@ import (
 
 // Limits and defaults of a LinearCounter.
 const (
-	// LinearExactMax is how many members are held one by one.
+	// LinearExactMax is the largest number of members that are stored one by one.
 	LinearExactMax = 250
 	// LinearBytesMax bounds the bitmap.
 	LinearBytesMax = 8 << 20
-	// LinearMemberMax bounds the bytes of a member that is kept.
+	// LinearMemberMax bounds the bytes of a stored member.
 	LinearMemberMax = 1024
 	// LinearStandardError is the default of LinearParams.StandardError.
 	LinearStandardError = 0.005
 )
 
-// linearSpare is how many zero bits must be expected at capacity, so that running out of them is improbable.
+// linearSpare is how many zero bits must be expected at capacity, so that a full bitmap is improbable.
 const linearSpare = 25
 
 // LinearParams decide the shape of a LinearCounter.
 type LinearParams struct {
-	// Capacity is how many members are expected at most.
+	// Capacity is the largest expected number of members.
 	Capacity uint64
-	// StandardError is the relative one that holds from LinearExactMax up to Capacity: in 0.001..0.1; 0 means 0.005.
+	// StandardError is the relative standard error from LinearExactMax up to Capacity: in 0.001..0.1; 0 means 0.005.
 	StandardError float64
-	// Members says to keep the members themselves as long as there are at most LinearExactMax.
+	// Members stores the members themselves, as long as there are at most LinearExactMax.
 	Members bool
 	Hash    Hash
 }
 
-// Bits is how many bits the bitmap of a counter with these parameters has, or ErrParams.
+// Bits is the number of bits in the bitmap of a counter with these parameters. It returns ErrParams if they are
+// invalid.
 func (p *LinearParams) Bits() (int, error) {
 	l, err := NewLinearCounter(*p)
 	return l.m, err
@@ -67,7 +68,8 @@ func (p *LinearParams) size() (int, error) {
 	return 64 * low, nil
 }
 
-// suffices: m bits keep the standard error at capacity and at few members, and do not run out.
+// suffices says whether m bits keep the standard error, at capacity and with few members, and leave zero bits at
+// capacity.
 func (p *LinearParams) suffices(m int) bool {
 	n, e := float64(p.Capacity), p.StandardError
 	load := n / float64(m)
@@ -76,7 +78,7 @@ func (p *LinearParams) suffices(m int) bool {
 	return few && full && linearVariance(n, float64(m)) <= float64(float64(n*e)*float64(n*e))
 }
 
-// linearVariance is that of the estimate of n members in m bits, m (e^t - t - 1) with t = n/m (Whang 1990).
+// linearVariance is the variance of the estimate of n members in m bits, m (e^t - t - 1) with t = n/m (Whang 1990).
 func linearVariance(n, m float64) float64 {
 	t := n / m
 	if t < 1e-3 { // where the difference would cancel
@@ -86,28 +88,29 @@ func linearVariance(n, m float64) float64 {
 }
 
 // LinearCounter counts distinct members: exactly up to LinearExactMax, and by linear counting beyond (Whang,
-// Vander-Zanden, Taylor 1990). Of m bits each member sets the one that its hash picks; of z bits still zero,
+// Vander-Zanden, Taylor 1990). The hash of a member picks one of m bits, which is set. If z bits are still zero:
 //
 //	n = -m ln(z/m) - (e^t - t - 1)/2      t = n/m; the second term is the bias of the first
 //	standard deviation sqrt(m (e^t - t - 1))
 //
-// It holds a set and nothing of order or time: adding and merging commute, associate, and repeat without effect, to the
-// byte. It distinguishes members by their hash. At a capacity of 50,000 it takes 4 KiB when it is full. The bitmap
-// takes memory for the words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
+// The state is a set, without order or time: adding and merging commute, associate and are idempotent, to the byte.
+// Members are distinguished by their hash. At a capacity of 50,000 a full counter takes 4 KiB. The bitmap takes memory
+// only for the words that have a bit set; once the bits set are an eighth to a quarter of the number of words, it takes
+// memory for all words.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type LinearCounter struct {
 	params LinearParams
 	m      int
 	hashes []uint64            // ascending, while exact
-	places []uint32            // of the members in the arena, parallel to hashes
+	places []uint32            // where the members begin in the arena, parallel to hashes
 	arena  []byte              // members, each after its length in 2 bytes
 	named  int                 // bytes of the arena that places point to
 	bits   bitCells[[1]uint64] // empty while exact; sparse while ones is at most bits.most
 	ones   int                 // bits that are set
 }
 
-// NewLinearCounter makes an empty counter, or answers ErrParams.
+// NewLinearCounter makes an empty counter, or returns ErrParams.
 func NewLinearCounter(p LinearParams) (LinearCounter, error) {
 	p.Hash = p.Hash.orDefault()
 	if p.StandardError == 0 {
@@ -120,14 +123,14 @@ func NewLinearCounter(p LinearParams) (LinearCounter, error) {
 	return LinearCounter{params: p, m: m, bits: newBits[[1]uint64](m)}, nil
 }
 
-// Params is what it was made with, defaults filled in.
+// Params are the parameters of the constructor, defaults filled in.
 func (l *LinearCounter) Params() LinearParams { return l.params }
 
-// Exact says whether members are still held one by one.
+// Exact says whether members are still stored one by one.
 func (l *LinearCounter) Exact() bool { return l.bits.empty() }
 
-// Add counts a member by its hash. The member itself is only looked at when Params.Members says to keep it. It answers
-// ErrName, and then nothing has changed.
+// Add counts a member by its hash. It reads member only when Params.Members is set. It returns ErrName, and then
+// nothing has changed.
 func (l *LinearCounter) Add(hash uint64, member []byte) error {
 	if !l.params.Members {
 		member = nil
@@ -146,11 +149,11 @@ func (l *LinearCounter) Add(hash uint64, member []byte) error {
 	return nil
 }
 
-// insert adds to the exact set, or to the bitmap when that is full.
+// insert adds to the exact set, or changes to the bitmap when the exact set is full.
 func (l *LinearCounter) insert(hash uint64, member []byte) {
 	i, found := slices.BinarySearch(l.hashes, hash)
 	switch {
-	case found && l.params.Members && bytes.Compare(member, l.member(i)) < 0: // of one hash, the lesser stays: in any order
+	case found && l.params.Members && bytes.Compare(member, l.member(i)) < 0: // the lesser of one hash stays
 		l.named -= 2 + len(l.member(i))
 		l.places[i] = l.intern(member)
 	case found:
@@ -181,7 +184,7 @@ func (l *LinearCounter) member(i int) []byte {
 	return l.arena[at+2:][:n:n]
 }
 
-// spread goes over to the bitmap.
+// spread changes from the exact set to the bitmap.
 func (l *LinearCounter) spread() {
 	hashes := l.hashes
 	l.hashes, l.places, l.arena, l.named = nil, nil, nil, 0
@@ -218,7 +221,7 @@ func (l *LinearCounter) setFew(hash uint64) {
 	}
 }
 
-// settle makes dense what has too many bits for a table. A counter never has fewer again.
+// settle makes the bitmap dense when it has too many bits for the sparse form. A counter never loses bits.
 func (l *LinearCounter) settle() {
 	if l.ones > l.bits.most {
 		l.bits.spread(l.m)
@@ -227,16 +230,16 @@ func (l *LinearCounter) settle() {
 
 // LinearEstimate is a count of distinct members.
 type LinearEstimate struct {
-	// Count and its standard error; 0 when Exact.
+	// Count is the estimate, and StandardError its standard error: 0 when Exact.
 	Count, StandardError float64
 	Exact                bool
-	// Over: the count is above the declared capacity, and the standard error above the declared one.
+	// Over says that the count is above the declared capacity, and the standard error above the declared one.
 	Over bool
-	// Saturated: no bit is left, the count is only a lower bound, and its standard error is +Inf.
+	// Saturated says that no bit is zero: the count is only a lower bound, and its standard error is +Inf.
 	Saturated bool
 }
 
-// Estimate never writes. It takes constant time.
+// Estimate is the number of members. It never writes, and takes constant time.
 func (l *LinearCounter) Estimate() LinearEstimate {
 	if l.Exact() {
 		n := float64(len(l.hashes))
@@ -254,9 +257,9 @@ func (l *LinearCounter) Estimate() LinearEstimate {
 	return e
 }
 
-// Between returns bounds that contain the count with a probability, 0.95 say, or a little more. Few members share few
-// bits with others: how many do is a Poisson variable, whose bounds are not symmetric. Of many members the error is
-// normal. It needs an estimate that is neither exact nor saturated.
+// Between returns bounds that contain the count with a probability, such as 0.95, or a little more. e must be neither
+// exact nor saturated. With few members, the number of members that share a bit is a Poisson variable, and its bounds
+// are not symmetric. With many members, the error is normal.
 func (l *LinearCounter) Between(e LinearEstimate, probability float64) (low, high float64) {
 	shared := max(e.Count-float64(l.ones), 0)
 	if e.Count > linearFew*float64(l.m) || shared > linearShared {
@@ -267,16 +270,16 @@ func (l *LinearCounter) Between(e LinearEstimate, probability float64) (low, hig
 }
 
 const (
-	// linearFew: with no more members for each bit, whether one shares its bit depends on the others by 5% at most.
+	// linearFew is the load up to which the other members change by at most 5% whether a member shares its bit.
 	linearFew = 0.05
-	// linearShared: the bounds of a Poisson variable with a larger mean are those of a normal one, but for 3%.
+	// linearShared is the mean from which on the bounds of a Poisson variable are within 3% of those of a normal one.
 	linearShared = 100
 )
 
-// poissonBetween returns the fewest values in a row that a Poisson variable of a mean below 700 takes with a
-// probability.
+// poissonBetween returns the shortest range of values that a Poisson variable takes with a probability. mean must be
+// below 700.
 func poissonBetween(mean, probability float64) (first, last float64) {
-	at := exp2Float(float64(-mean * math.Log2E)) // of 0, then of its most probable value
+	at := exp2Float(float64(-mean * math.Log2E)) // the probability of 0, then of the most probable value
 	for first < math.Floor(mean) {
 		first++
 		at = float64(at * mean / first)
@@ -289,15 +292,15 @@ func poissonBetween(mean, probability float64) (first, last float64) {
 			lower, first, sum = under, first-1, sum+under
 		case over > 0:
 			upper, last, sum = over, last+1, sum+over
-		default: // what is left rounds to nothing
+		default: // the remaining probabilities round to 0
 			return first, last
 		}
 	}
 	return first, last
 }
 
-// Members appends the members to dst, in the order of their hashes; ok is false when they are not kept, or no longer.
-// They are good until the next write.
+// Members appends the members to dst, in the order of their hashes. ok is false when members are not stored, or no
+// longer. They are valid until the next write.
 func (l *LinearCounter) Members(dst [][]byte) (members [][]byte, ok bool) {
 	if !l.params.Members || !l.Exact() {
 		return dst, false
@@ -308,8 +311,8 @@ func (l *LinearCounter) Members(dst [][]byte) (members [][]byte, ok bool) {
 	return dst, true
 }
 
-// Merge makes it the union with o, which stays as it is. It commutes, associates and repeats without effect, to the
-// byte. It answers ErrIncompatible, and then nothing has changed.
+// Merge makes the receiver the union with o; o does not change. It commutes, associates and is idempotent, to the byte.
+// It returns ErrIncompatible, and then nothing has changed.
 func (l *LinearCounter) Merge(o *LinearCounter) error {
 	if l.params != o.params {
 		return &mismatch{kind: "linear", a: l.params, b: o.params}
@@ -336,7 +339,7 @@ func (l *LinearCounter) Merge(o *LinearCounter) error {
 	return nil
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (l *LinearCounter) Clone() LinearCounter {
 	c := *l
 	c.hashes, c.places = slices.Clone(l.hashes), slices.Clone(l.places)
@@ -344,12 +347,12 @@ func (l *LinearCounter) Clone() LinearCounter {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (l *LinearCounter) Size() int {
 	return linearOwn + 8*cap(l.hashes) + 4*cap(l.places) + cap(l.arena) + l.bits.size()
 }
 
-// linearOwn is the size of a LinearCounter without what it points to.
+// linearOwn is the size of a LinearCounter without the memory that it points to.
 const linearOwn = 176
 
 // A LinearCounter in bytes. Every state has one encoding.
@@ -360,13 +363,13 @@ const linearOwn = 176
 //	standard error   8 bytes, a little endian double
 //	members          1 byte, 0 or 1
 //	form             1 byte: 0 exact, else that of the bitmap
-//	exact            uvarint of how many; the hashes, ascending, 8 bytes each; when members are kept, each a uvarint of its
-//	                 length and its bytes
+//	exact            uvarint of how many; the hashes, ascending, 8 bytes each; when members are kept, each a uvarint of
+//	                 its length and its bytes
 //	bitmap           see appendBitmap
 
 const linearKind = 'l'
 
-// linearExact is the form that is not one of a bitmap.
+// linearExact is the value of form for the exact set, which no bitmap form uses.
 const linearExact = 0
 
 // AppendBinary appends the encoding to b.
@@ -393,14 +396,14 @@ func (l *LinearCounter) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the counter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the counter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (l *LinearCounter) Decode(b []byte) (rest []byte, err error) {
 	return l.DecodeWithin(b, LinearBytesMax)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose bitmap would take more memory than room, in bytes, once it is
-// full, unless it is written down in full.
+// DecodeWithin is Decode that also refuses a sparse encoding whose bitmap would need more memory than room, in bytes,
+// once it is full.
 func (l *LinearCounter) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	r.header(linearKind)

@@ -4,15 +4,15 @@ import (
 	"encoding/binary"
 )
 
-// loss is what a summary that carries its own half-life is short of, because an earlier one of the same key had died:
-// it is the lost of a Distribution (see lost.go), for kinds that remove nothing. It is a number of counts at a time,
-// and decays from there. The zero value has lost nothing.
+// loss bounds how much a summary with its own half-life may be too low because an earlier summary of the same key died.
+// It is the lost of a Distribution (see lost.go), for kinds that remove nothing. It is a count at a time, and decays
+// from then on. The zero value means that nothing is lost.
 type loss struct {
 	n     float64 // the upper half of a double
 	since Tick
 }
 
-// bornAt is the loss of a summary that begins at a time, when an earlier one may have held so much, see Params.Held.
+// bornAt is the loss of a summary that begins at a time when an earlier one may have held up to held, see Params.Held.
 func bornAt(now, halfLife Tick, held float64) loss {
 	if halfLife == 0 {
 		return loss{}
@@ -20,7 +20,7 @@ func bornAt(now, halfLife Tick, held float64) loss {
 	return loss{lostUp(held), max(now, 0)}
 }
 
-// at is what it counts at a time, rounded up by at most a millionth. It is more at an earlier time, to which a
+// at is the count of the loss at a time, rounded up by at most a millionth. It is larger at an earlier time, because a
 // clock may be set back.
 func (l loss) at(t, halfLife Tick) float64 {
 	switch {
@@ -36,7 +36,7 @@ func (l loss) at(t, halfLife Tick) float64 {
 	return float64(l.n * Exp2(-k-1, -frac))
 }
 
-// plus is the loss of two summaries that merge.
+// plus is the loss of the merge of two summaries.
 func (l loss) plus(o loss, halfLife Tick) loss {
 	since := max(l.since, o.since)
 	n := lostUp(l.at(since, halfLife) + o.at(since, halfLife))
@@ -46,7 +46,7 @@ func (l loss) plus(o loss, halfLife Tick) loss {
 	return loss{n, since}
 }
 
-// faded is a tick from which on it is below a seventh of a threshold, which a summary that dies waits for.
+// faded is a tick from which on the loss is below a seventh of a threshold: a summary does not die earlier.
 func (l loss) faded(halfLife Tick, threshold float64) Tick {
 	if l.n == 0 {
 		return 0
@@ -54,7 +54,7 @@ func (l loss) faded(halfLife Tick, threshold float64) Tick {
 	return Faded(l.n, l.since, halfLife, float64(max(threshold, faintest)*lostAtDeath))
 }
 
-// version is that of an encoding: the first, or the next where something is lost.
+// version is the version of an encoding: first, or first+1 where something is lost.
 func (l loss) version(first byte) byte {
 	if l.n == 0 {
 		return first
@@ -62,7 +62,7 @@ func (l loss) version(first byte) byte {
 	return first + 1
 }
 
-// append writes 4 bytes of what is lost and the time since when, as a uvarint; nothing where nothing is lost.
+// append writes the loss: 4 bytes of its count and the uvarint of its time; nothing where nothing is lost.
 func (l loss) append(b []byte) []byte {
 	if l.n == 0 {
 		return b
@@ -71,7 +71,7 @@ func (l loss) append(b []byte) []byte {
 	return binary.AppendUvarint(b, uint64(l.since))
 }
 
-// loss takes what is lost, if the encoding says that something is.
+// loss reads the loss, if the version says that there is one.
 func (r *reader) loss(version, first byte, halfLife Tick) loss {
 	if version == first {
 		return loss{}
@@ -81,7 +81,7 @@ func (r *reader) loss(version, first byte, halfLife Tick) loss {
 	return l
 }
 
-// headerLoss takes the kind and the version of an encoding that may say what is lost.
+// headerLoss reads the kind and the version of an encoding that may contain a loss.
 func (r *reader) headerLoss(kind byte) (version byte) {
 	r.ok = r.byte() == kind && r.ok
 	version = r.byte()
@@ -89,56 +89,56 @@ func (r *reader) headerLoss(kind byte) (version byte) {
 	return version
 }
 
-// Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
-// Params.Held. It is short of that, and dies no earlier than three half-lives from then.
+// Born is called when the summary begins. An earlier summary of the same key may have held up to held when it died, see
+// Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives later.
 func (s *TopK) Born(now Tick, held float64) { s.loss = bornAt(now, s.halfLife, held) }
 
-// Lose adds to what the summary is short of, because another one of its key may have held so much when it died.
+// Lose adds held to the loss, because another summary of the key may have held that much when it died.
 func (s *TopK) Lose(now Tick, held float64) {
 	s.loss = s.loss.plus(bornAt(now, s.halfLife, held), s.halfLife)
 }
 
-// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
-// had died.
+// Lost is by how much any count, and their sum, may be too low at a time, because an earlier summary of the key had
+// died.
 func (s *TopK) Lost(at Tick) float64 { return s.loss.at(at, s.halfLife) }
 
-// Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
-// Params.Held. It is short of that, and dies no earlier than three half-lives from then.
+// Born is called when the summary begins. An earlier summary of the same key may have held up to held when it died, see
+// Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives later.
 func (c *CountMin) Born(now Tick, held float64) { c.loss = bornAt(now, c.halfLife, held) }
 
-// Lose adds to what the summary is short of, because another one of its key may have held so much when it died.
+// Lose adds held to the loss, because another summary of the key may have held that much when it died.
 func (c *CountMin) Lose(now Tick, held float64) {
 	c.loss = c.loss.plus(bornAt(now, c.halfLife, held), c.halfLife)
 }
 
-// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
-// had died.
+// Lost is by how much any count, and their sum, may be too low at a time, because an earlier summary of the key had
+// died.
 func (c *CountMin) Lost(at Tick) float64 { return c.loss.at(at, c.halfLife) }
 
-// Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
-// Params.Held. It is short of that, and dies no earlier than three half-lives from then.
+// Born is called when the summary begins. An earlier summary of the same key may have held up to held when it died, see
+// Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives later.
 func (d *DistinctDecayed) Born(now Tick, held float64) {
 	d.loss = bornAt(now, d.halfLife, held)
 }
 
-// Lose adds to what the summary is short of, because another one of its key may have held so much when it died.
+// Lose adds held to the loss, because another summary of the key may have held that much when it died.
 func (d *DistinctDecayed) Lose(now Tick, held float64) {
 	d.loss = d.loss.plus(bornAt(now, d.halfLife, held), d.halfLife)
 }
 
-// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
-// had died.
+// Lost is by how much any count, and their sum, may be too low at a time, because an earlier summary of the key had
+// died.
 func (d *DistinctDecayed) Lost(at Tick) float64 { return d.loss.at(at, d.halfLife) }
 
-// Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
-// Params.Held. It is short of that, and dies no earlier than three half-lives from then.
+// Born is called when the summary begins. An earlier summary of the same key may have held up to held when it died, see
+// Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives later.
 func (s *SetDecayed) Born(now Tick, held float64) { s.loss = bornAt(now, s.halfLife, held) }
 
-// Lose adds to what the summary is short of, because another one of its key may have held so much when it died.
+// Lose adds held to the loss, because another summary of the key may have held that much when it died.
 func (s *SetDecayed) Lose(now Tick, held float64) {
 	s.loss = s.loss.plus(bornAt(now, s.halfLife, held), s.halfLife)
 }
 
-// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
-// had died.
+// Lost is by how much any count, and their sum, may be too low at a time, because an earlier summary of the key had
+// died.
 func (s *SetDecayed) Lost(at Tick) float64 { return s.loss.at(at, s.halfLife) }

@@ -2,12 +2,12 @@ package sketch
 
 import "math"
 
-// A distribution with room for many bins keeps, behind its slots, a word for each 64 bins: the largest stored value
-// among them, so that Top looks only where a winner may be. They are derived, like the slots, and nothing of them is
-// serialised. A write raises one in constant time; when a value gets smaller its maximum stays, so each is an upper
-// bound. Time that passes changes no order of stored values.
+// A distribution with room for many bins stores, after its slots, one word for each 64 bins: the largest stored value
+// among them. So Top reads only the blocks that may have a bin of the answer. Like the slots, the maxima are derived
+// and not serialised. A write raises a maximum in constant time. When a value gets smaller, its maximum stays, so each
+// maximum is an upper bound. Decay does not change the order of stored values.
 
-// maximaMin is the most room for which there are no maxima.
+// maximaMin is the largest room without maxima.
 const maximaMin = 1024
 
 func maximaWords(room int) int {
@@ -17,14 +17,14 @@ func maximaWords(room int) int {
 	return (room + block - 1) / block
 }
 
-// maxima are those of the bins stored. There is room for more than maximaMin.
+// maxima are the maxima of the stored bins. room must be above maximaMin.
 func (d *Distribution) maxima() []uint64 {
 	room := int(d.room)
 	at := idWords(room) + valueWords(d.form(), room) + slotWords(room)
 	return d.words[at : at+(d.Len()+block-1)/block]
 }
 
-// raise is to follow setRaw where a value may have become larger.
+// raise must follow setRaw where a value may have become larger.
 func (d *Distribution) raise(i int, v uint64) {
 	if d.room > maximaMin {
 		d.raiseMaximum(i, v)
@@ -34,7 +34,7 @@ func (d *Distribution) raise(i int, v uint64) {
 func (d *Distribution) raiseMaximum(i int, v uint64) {
 	m := &d.maxima()[i/block]
 	if i == d.Len()-1 && i%block == 0 || d.less(*m, v) {
-		*m = v // of the first bin of a block it is the only one
+		*m = v // the first bin of a block is its only one
 	}
 }
 
@@ -43,7 +43,7 @@ func (d *Distribution) less(a, b uint64) bool {
 	if d.form() == wide {
 		return math.Float64frombits(a) < math.Float64frombits(b)
 	}
-	return a < b // compact ones sort like integers, and levels are not negative
+	return a < b // compact values sort like integers, and levels are not negative
 }
 
 // remax derives the maxima from the values.
@@ -60,7 +60,7 @@ func (d *Distribution) remax() {
 	}
 }
 
-// bounds computes what no count of each of the blocks from i on exceeds.
+// bounds computes an upper bound of the counts in each block from i on.
 func (r *Reading) bounds(maxima []uint64, buf *[block]float64) []float64 {
 	out := buf[:min(len(maxima), block)]
 	maxima = maxima[:len(out)]
@@ -87,9 +87,8 @@ func (r *Reading) bounds(maxima []uint64, buf *[block]float64) []float64 {
 	return out
 }
 
-// selectBlocks offers the bins of the blocks that can hold one to select. First come the blocks with the largest
-// maxima, as many as bins are wanted: each should hold one. Then come the other blocks that reach what is selected by
-// then.
+// selectBlocks offers the bins of all blocks that may have a bin of the answer. It begins with the n blocks with the
+// largest maxima, since each should have one. Then come the other blocks whose bounds are not below the selection.
 func (r *Reading) selectBlocks(s *selection) {
 	maxima := r.d.maxima()
 	n := min(s.n, len(maxima))
@@ -109,7 +108,7 @@ func (r *Reading) selectBlocks(s *selection) {
 	})
 }
 
-// eachBlock calls f with the number and the bound of each block whose bound is not below least, which f may raise.
+// eachBlock calls f with the number and the bound of each block whose bound is not below least; f may raise least.
 func (r *Reading) eachBlock(least *float64, f func(Bin)) {
 	var buf [block]float64
 	maxima := r.d.maxima()
@@ -118,7 +117,7 @@ func (r *Reading) eachBlock(least *float64, f func(Bin)) {
 			if c < *least {
 				continue
 			}
-			if c != c { // nothing times infinity: of a distribution that was made up
+			if c != c { // 0 times infinity: in a distribution with invented values
 				c = math.Inf(1)
 			}
 			f(Bin{ID: uint32(i + j), Count: c})
@@ -140,7 +139,7 @@ func (r *Reading) offerBlock(i int, s *selection) {
 	}
 }
 
-// offerWide is offerBlock for the most usual form, without a detour by way of a buffer.
+// offerWide is offerBlock for the most usual form, without a buffer.
 func (r *Reading) offerWide(i int, s *selection) {
 	values := r.d.values()
 	scale, cut, least := r.scale, r.cut, s.least
@@ -153,7 +152,7 @@ func (r *Reading) offerWide(i int, s *selection) {
 	}
 }
 
-// eachFrom is each of the bins that count at least so much, and perhaps others.
+// eachFrom calls f with all bins that count at least least, and perhaps with others.
 func (r *Reading) eachFrom(least float64, f func(Bin)) {
 	if r.d.room <= maximaMin {
 		r.each(f)

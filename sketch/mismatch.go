@@ -21,8 +21,8 @@ func (m *mismatch) Error() string {
 
 func (m *mismatch) Unwrap() error { return ErrIncompatible }
 
-// Differences names the parameters in which two summaries differ that were refused with ErrIncompatible, for people:
-// "epsilon 0.01 and 0.5". It reports false for other errors.
+// Differences describes the parameters that differ in an ErrIncompatible, in words for users: "epsilon 0.01 and 0.5".
+// It returns false for other errors.
 func Differences(err error) (text string, ok bool) {
 	var m *mismatch
 	if !errors.As(err, &m) {

@@ -16,13 +16,13 @@ const (
 type MorrisParams struct {
 	// Bits of the register: 8 or 16.
 	Bits int
-	// A is the base less 1, in 1e-4..1: the standard deviation is sqrt(A/2) of the count, see Morris. 0 means 0.08 with
-	// 8 bits, which counts to 4e9 at 20%, and 0.0005 with 16, which counts to 3e17 at 1.6%.
+	// A is the base less 1, in 1e-4..1: the relative standard deviation of the count is sqrt(A/2), see Morris. 0 means
+	// 0.08 with 8 bits, which counts to 4e9 at 20%, and 0.0005 with 16 bits, which counts to 3e17 at 1.6%.
 	A float64
 	// HalfLife in microseconds, 0 for none.
 	HalfLife Tick
-	// Measured counters keep the variance of all that they have rounded, and answer with that. With a half-life and
-	// range to spare they also round to less than 1: those of 16 bits to 2^-11, which leaves a range of 1.7e14.
+	// Measured counters store the variance of all their roundings, and answer with it. With a half-life and range to
+	// spare, they also round to less than 1: counters of 16 bits to 2^-11, which leaves a range of 1.7e14.
 	Measured bool
 }
 
@@ -36,26 +36,26 @@ func (p *MorrisParams) check() error {
 	return checkHalfLife("morris", p.HalfLife)
 }
 
-// Morris counts in a register that holds about the logarithm of the count (Morris 1978; Flajolet 1985): a register c
+// Morris counts in a register that holds about the logarithm of the count (Morris 1978; Flajolet 1985). A register c
 // stands for
 //
 //	((1+a)^c - 1) / a        standard deviation sqrt(a/2) of the count
 //
-// An event of n makes that sum larger by n and rounds it to the register below or above, at random so that the mean is
-// kept; for n = 1 it is Morris's rule, to step up with probability (1+a)^-c. The chance comes from the caller as a seed
-// that is different for each update, such as a hash of shard and log index: the same seeds give the same bytes.
+// An event of amount n adds n to that sum. The sum is rounded to the register below or above, at random, so that the
+// mean is kept. For n = 1 this is Morris's rule: step up with probability (1+a)^-c. The caller passes a seed, which
+// must be different for each update, such as a hash of shard and log index. The same seeds give the same bytes.
 //
-// With a half-life events are weighed forward, as in a Distribution; a write in a later half-life first halves the sum,
-// which lowers the register, and rounds it in the same way.
+// With a half-life, events are weighed forward, as in a Distribution. The first write in a later half-life halves the
+// sum, which lowers the register, and rounds the result in the same way.
 //
-// Rounding a sum between low and high has a variance of (sum-low)(high-sum). A measured counter adds these up, and
-// halves their root as it halves the sum. The errors are a martingale, so that is the variance of the count for events
-// of any amount, late or not, in any order and in any batches. Without that, the variance of a sum S is taken to be a
-// S^2/2, and with a half-life S/4 + (1+aS)^2/3 more, which is right for events that come in time (see Interval for
-// others).
+// Rounding a sum between low and high has a variance of (sum-low)(high-sum). A measured counter adds these variances
+// up, and halves their root when it halves the sum. The errors are a martingale, so that is the variance of the count
+// for events of any amount, late or not, in any order and in any batches. A counter that is not measured takes a S^2/2
+// for the variance of a sum S, and with a half-life S/4 + (1+aS)^2/3 more. That is right for events that come in time
+// (see Interval for others).
 //
-// It is unbiased as long as the register is not at its end, where it stays; then the answer says that it is saturated,
-// until it fades. It is a plain value.
+// The estimate is unbiased until the register reaches its largest value, where it stays. Then answers are Saturated,
+// until the count fades. A Morris is a plain value.
 type Morris struct {
 	a        float64
 	perStep  float64 // log2(1+a)
@@ -69,10 +69,10 @@ type Morris struct {
 	measured bool
 }
 
-// morrisRange is what a measured counter counts to at least, if one that rounds to 1 does.
+// morrisRange is the range, as a power of two, that finer rounding leaves to a measured counter if it had that range.
 const morrisRange = 40 // powers of two
 
-// NewMorris makes a counter at 0, or answers ErrParams.
+// NewMorris makes a counter at 0, or returns ErrParams.
 func NewMorris(p MorrisParams) (Morris, error) {
 	if p.A == 0 && p.Bits == 8 {
 		p.A = 0.08
@@ -96,7 +96,7 @@ func NewMorris(p MorrisParams) (Morris, error) {
 	return m, nil
 }
 
-// Params is what it was made with, defaults filled in.
+// Params are the parameters of the constructor, defaults filled in.
 func (m *Morris) Params() MorrisParams {
 	return MorrisParams{Bits: int(m.bits), A: m.a, HalfLife: m.halfLife, Measured: m.measured}
 }
@@ -107,7 +107,7 @@ func (m *Morris) power(c uint16) float64 { return exp2Float(float64(float64(c) *
 // stands is the sum that a register stands for.
 func (m *Morris) stands(c uint16) float64 { return float64((m.power(c) - 1) / m.a * m.unit) }
 
-// round sets the register to a sum: of the two next to it to the one that a seed picks, so that the mean is the sum.
+// round sets the register to a sum. The seed picks one of the two nearest registers, so that the mean is the sum.
 func (m *Morris) round(sum float64, seed uint64) {
 	if sum >= m.stands(m.top) {
 		m.register = m.top
@@ -131,8 +131,8 @@ func (m *Morris) round(sum float64, seed uint64) {
 	m.register = c
 }
 
-// Born is said of a new counter with a half-life: an earlier one of the same key may have held so much when it died,
-// see Params.Held. A measured counter takes that for a standard error; others do not keep it.
+// Born is called on a new counter with a half-life: an earlier counter of the same key may have held up to held when it
+// died, see Params.Held. A measured counter takes held for a standard error; other counters ignore it.
 func (m *Morris) Born(now Tick, held float64) {
 	if !m.measured || m.halfLife == 0 || !m.empty() {
 		return
@@ -142,8 +142,8 @@ func (m *Morris) Born(now Tick, held float64) {
 	m.variance = float64(lost * lost)
 }
 
-// Lose adds to what the counter is short of, because another one of its key may have held so much when it died. As with
-// Born it is a standard error, and adds to the one that the counter has, since both may have the same sign.
+// Lose adds held, because another counter of its key may have held that much when it died. As in Born, held is a
+// standard error. It is added to the counter's standard error, since both errors may have the same sign.
 func (m *Morris) Lose(now Tick, held float64) {
 	if !m.measured || m.halfLife == 0 || m.empty() {
 		m.Born(now, held)
@@ -153,12 +153,12 @@ func (m *Morris) Lose(now Tick, held float64) {
 	m.variance = min(float64(e*e), sumMax)
 }
 
-// empty: nothing is stored that a landmark would weigh.
+// empty says whether nothing is stored that a landmark would scale.
 func (m *Morris) empty() bool { return m.register == 0 && m.variance == 0 }
 
-// Add counts n events at time t. now is the namespace's clock, not before t and not before any earlier now. seed
-// decides the rounding: it must be different for each update. It answers ErrNegative or ErrOverflow, and then nothing
-// has changed; a count that is too large saturates.
+// Add counts n events at time t. now is the namespace's clock: not before t, and not before the now of any earlier
+// call. seed decides the rounding: it must be different for each update. Add returns ErrNegative or ErrOverflow, and
+// then nothing has changed. A count that is too large saturates.
 func (m *Morris) Add(now, t Tick, n float64, seed uint64) error {
 	if err := checkAmount(n); err != nil || n == 0 {
 		return err
@@ -169,7 +169,7 @@ func (m *Morris) Add(now, t Tick, n float64, seed uint64) error {
 	return nil
 }
 
-// settle halves the sum for every half-life that has begun: weights stay below 2, and the register small.
+// settle halves the sum for every half-life that has begun: so weights stay below 2, and the register small.
 func (m *Morris) settle(now Tick, seed uint64) {
 	mark := m.landmark(now)
 	if m.empty() {
@@ -182,13 +182,13 @@ func (m *Morris) settle(now Tick, seed uint64) {
 	}
 }
 
-// morrisFaintest is the least variance that is kept.
+// morrisFaintest is the least variance that is stored.
 const morrisFaintest = 0x1p-400
 
-// MorrisEstimate is a count at one time, with its standard deviation in theory.
+// MorrisEstimate is a count at one time, with its standard error.
 type MorrisEstimate struct {
 	Count, StandardError float64
-	// Saturated: the register is at its end, and the count is only a lower bound.
+	// Saturated says that the register has its largest value: the count is only a lower bound.
 	Saturated bool
 }
 
@@ -204,7 +204,7 @@ func (m *Morris) Estimate(at Tick) MorrisEstimate {
 	}
 }
 
-// inTheory is the variance of a sum where it is not measured, and each unit of the sum was rounded with this variance.
+// inTheory is the variance of a sum of a counter that is not measured, if rounding each unit of the sum added each.
 func (m *Morris) inTheory(sum, each float64) float64 {
 	variance := float64(float64(sum*sum) * (m.a / 2))
 	if m.halfLife > 0 {
@@ -214,10 +214,10 @@ func (m *Morris) inTheory(sum, each float64) float64 {
 	return variance
 }
 
-// Interval contains the count at a time with a confidence from 0.5 to 0.9999, whatever order events came in: the counts
-// from which the estimate is no further than their own standard errors allow, see SetEstimate.Interval. Of a counter
-// that is not measured and has a half-life it is the widest that may be needed: a unit of late events is rounded with a
-// variance of up to 1. Without a half-life such a counter takes amounts for whole numbers.
+// Interval contains the count at a time with a confidence from 0.5 to 0.9999, whatever the order of events. It holds
+// the counts whose own standard errors allow the estimate, see SetEstimate.Interval. A counter that is not measured and
+// has a half-life gets the widest interval that may be needed: a unit of late events is rounded with a variance of up
+// to 1. A counter that is not measured and has no half-life assumes whole amounts.
 func (m *Morris) Interval(at Tick, confidence float64) (low, high float64) {
 	sum, variance := m.stands(m.register), m.variance
 	switch {
@@ -229,7 +229,7 @@ func (m *Morris) Interval(at Tick, confidence float64) (low, high float64) {
 	}
 	low, high = SetEstimate{Value: sum, StdErr: math.Sqrt(variance)}.Interval(confidence)
 	if m.measured && variance > 0 {
-		// Where it has stepped once or twice, the estimate is no normal variable: one step may have made all of it.
+		// After one or two steps the estimate is not a normal variable: one step may have made all of it.
 		gap := m.unit + float64(m.a*sum)
 		low = max(0, low-float64(float64(gap/2)*min(1, float64(gap*gap)/variance)))
 		missed := variance / float64(gap*gap)
@@ -239,9 +239,9 @@ func (m *Morris) Interval(at Tick, confidence float64) (low, high float64) {
 	return float64(low * scale), float64(high * scale)
 }
 
-// missedSteps is how many steps a register that counts almost all steps has missed at most, with about a confidence: it
-// misses few, so their number is a Poisson variable, of this mean. One step more is more than is needed, so that the
-// part outside may be missedSlack times as large.
+// missedSteps is, with about a confidence, the most steps that a register which counts almost all steps has missed. The
+// number of missed steps is small, so it is a Poisson variable with this mean. The result is a whole number of steps,
+// so the part outside may be missedSlack times as large.
 func missedSteps(mean, confidence float64) (steps float64) {
 	const most = 4 // from there on the normal interval is wider
 	if mean >= most {
@@ -255,7 +255,7 @@ func missedSteps(mean, confidence float64) (steps float64) {
 	return steps
 }
 
-// missedMost bounds the steps: of a mean below 4 so many are never missed.
+// missedMost bounds the steps: with a mean below 4, so many steps are never missed.
 const missedMost = 64
 
 // missedSlack keeps 95% intervals at 93% and more.
@@ -264,24 +264,24 @@ const missedSlack = 1.3
 // Last is the tick of the latest event, 0 when there was none.
 func (m *Morris) Last() Tick { return m.last }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (m *Morris) Reached() Tick { return m.reached(m.last) }
 
-// morrisDead is how many standard errors more than its count have faded when a measured counter dies.
+// morrisDead is the number of standard errors that, added to the count, must fade before a measured counter dies.
 const morrisDead = 8
 
 // Death is a tick from which on the count is below a threshold above 0, as long as nothing is added: a few ticks after
-// the first such. Of a measured counter it is the count and eight of its standard errors. It is MaxTick without a
-// half-life, and 0 when nothing is left. A write may bring it forward, by the chance of its rounding.
+// the first such tick. For a measured counter it is the count plus eight of its standard errors. It is MaxTick without
+// a half-life, and 0 when nothing is left. A write may make Death earlier, by the chance of its rounding.
 func (m *Morris) Death(threshold float64) Tick {
 	left := m.stands(m.register) + float64(morrisDead*math.Sqrt(m.variance)) // which is 0 if it is not measured
 	return Faded(left, Tick(m.mark*int64(m.halfLife)), m.halfLife, threshold)
 }
 
-// Merge adds the sum of o, which stays as it is, and rounds with a seed as Add does: in expectation the counts add up.
-// It commutes for the same seed, and does not associate. With a counter that is measured, one that is not becomes one
-// that is. It answers ErrIncompatible, and then nothing has changed.
+// Merge adds the sum of o, which does not change, and rounds with a seed as Add does: in expectation the counts add up.
+// It commutes for the same seed, and does not associate. If one of the two counters is measured, the result is
+// measured. Merge returns ErrIncompatible, and then nothing has changed.
 func (m *Morris) Merge(o *Morris, seed uint64) error {
 	p, q := m.Params(), o.Params()
 	if p.Measured, q.Measured = false, false; p != q {
@@ -312,7 +312,7 @@ func (m *Morris) merge(o Morris, seed uint64) {
 	if m.measured != o.measured {
 		p := m.Params()
 		p.Measured = true
-		*m, _ = NewMorris(p) // of parameters that are good
+		*m, _ = NewMorris(p) // p is valid
 	}
 	m.mark = mark
 	if m.measured {
@@ -323,7 +323,7 @@ func (m *Morris) merge(o Morris, seed uint64) {
 	}
 }
 
-// since is the sum and its variance as a later landmark weighs them.
+// since is the sum and its variance, scaled to a later landmark.
 func (m *Morris) since(mark int64) (sum, variance float64) {
 	scale, variance := Exp2(m.mark-mark, 0), m.variance
 	if sum = m.stands(m.register); !m.measured && sum > 0 {
@@ -332,7 +332,7 @@ func (m *Morris) since(mark int64) (sum, variance float64) {
 	return float64(sum * scale), atLeast(float64(variance*float64(scale*scale)), morrisFaintest)
 }
 
-// Size is the memory it takes, in bytes.
+// Size is the memory in bytes.
 func (m *Morris) Size() int { return 64 }
 
 // A Morris in bytes. Every state has one encoding.
@@ -365,8 +365,8 @@ func (m *Morris) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the counter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the counter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (m *Morris) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	kind, version := r.byte(), r.byte()

@@ -8,7 +8,7 @@ import (
 // Tick is a time in microseconds since the Unix epoch.
 type Tick int64
 
-// MaxTick is the end of time: what never dies has it as its death.
+// MaxTick is the latest time, and the death of what never dies.
 const MaxTick = Tick(math.MaxInt64)
 
 // Decay says how a distribution forgets.
@@ -22,7 +22,7 @@ const (
 	None           // plain counts
 )
 
-// Floor says what happens to a bin that has faded.
+// Floor says what happens to a bin below the threshold.
 type Floor uint8
 
 // The zero value means Prune.
@@ -35,36 +35,39 @@ const (
 
 // Limits of a distribution.
 const (
-	// CountMax bounds every count, as read at the time of the write that would pass it.
+	// CountMax bounds every count, as read at the time of the write that would exceed it.
 	CountMax = 0x1p200
 	// BinsMax bounds the bins of one distribution, whatever Params allow.
 	BinsMax = 1<<24 - 1
-	// RebaseAfter is how many half-lives the clock runs past a landmark before a write moves it.
+	// RebaseAfter is by how many half-lives the clock passes the landmark before a write moves the landmark.
 	RebaseAfter = 32
 )
 
-// faintest is what counts as nothing, so that subnormal numbers never enter.
+// faintest is the size below which a value counts as 0, so that subnormal numbers never occur.
 const faintest = 0x1p-100
 
 // Errors of Add. None of them changes a count.
 var (
-	// ErrTooManyBins: the bin is new and the distribution has Params.BinsMax bins. Faded bins count until Prune removes
-	// them.
+	// ErrTooManyBins says that the bin is new and the distribution already has Params.BinsMax bins. Faded bins count
+	// until Prune removes them.
 	ErrTooManyBins = errors.New("too many bins")
-	// ErrNegative: the amount is negative and Params.AllowNegative is false.
+	// ErrNegative says that the amount is negative and Params.AllowNegative is false.
 	ErrNegative = errors.New("negative amount")
-	// ErrOverflow: the amount is not finite, or a count would pass CountMax (2^63 micro-counts under Linear).
+	// ErrOverflow says that the amount is not finite, or that a count would exceed CountMax (2^63 micro-counts under
+	// Linear).
 	ErrOverflow = errors.New("amount is not finite or overflows the count")
 )
 
-// Params is what a namespace says about its distributions. They are passed to each call and not stored: a distribution
-// must be given the Params under which it was last written, or be converted first (see Distribution.Convert).
+// Params are the settings of a namespace for its distributions. They are passed to each call and not stored. A
+// distribution must be given the Params under which it was last written, or be converted first (see
+// Distribution.Convert).
 type Params struct {
 	Decay Decay
 	// HalfLife in microseconds, at least 1. None ignores it.
 	HalfLife Tick
 	Floor    Floor
-	// Threshold below which a bin is gone (Prune), and a Z below which a summary is dead (all floors). None ignores it.
+	// Threshold is the count below which a bin is gone (Prune), and the Z below which a summary is dead (all floors).
+	// None ignores it.
 	Threshold float64
 	// Prior is the pseudo-count of each bin under the Prior floor.
 	Prior float64
@@ -74,25 +77,25 @@ type Params struct {
 	AllowNegative bool
 	// BinsMax bounds the bins of one distribution; 0 means the package's BinsMax.
 	BinsMax int
-	// OrderFree counts events that weigh little, so that no order of events makes a difference of more than
-	// Distribution.Lost tells, and keeps all bins and the summary for good under Clamp and Prior. It is the caller's to
-	// set on all of a log's entries from one of them on: without, an event below the threshold is not counted.
+	// OrderFree counts events that weigh little too, so that the order of events changes no count by more than
+	// Distribution.Lost. Under Clamp and Prior it keeps all bins and the summary for good. Without it, an event below
+	// the threshold is not counted. Callers set it on all entries of a log from a certain entry on.
 	OrderFree bool
-	// Bounded says of Linear by how much late events and removed bins may make a count too low, see Distribution.Lost.
-	// It is the caller's to set, as OrderFree is: without, a late event counts in full where its bin has something
-	// left.
+	// Bounded is for Linear: it bounds by how much late events and removed bins can make a count too low, see
+	// Distribution.Lost. Without it, a late event counts in full if its bin has something left. Callers set it as they
+	// set OrderFree.
 	Bounded bool
-	// KeepsFaint makes a bin of an event that weighs nothing any more, where the floor keeps bins for good: whatever
-	// order events come in, the same bins are known. It is the caller's to set, as OrderFree is.
+	// KeepsFaint stores a bin also for an event whose weight is now 0, where the floor keeps bins for good. So the same
+	// bins are stored in whatever order events come. Callers set it as they set OrderFree.
 	KeepsFaint bool
-	// Lowers has a summary that carries a threshold of its own live until the present one, where that is lower. It is
-	// the caller's to set, as OrderFree is.
+	// Lowers applies the present threshold, where it is lower, to a summary that stores its own threshold: the summary
+	// then lives longer. Callers set it as they set OrderFree.
 	Lowers bool
-	// Gone is what keys may have held that were gone before these settings, see Follow.
+	// Gone is how much the keys that died before these settings may have held, see Follow.
 	Gone Gone
 }
 
-// threshold is the floor in counts.
+// threshold is the threshold in force, in counts.
 func (p *Params) threshold() float64 {
 	if p.Decay == None {
 		return faintest
@@ -100,7 +103,7 @@ func (p *Params) threshold() float64 {
 	return max(p.Threshold, faintest)
 }
 
-// binThreshold is the count below which a single bin counts as nothing.
+// binThreshold is the count below which a single bin counts as 0.
 func (p *Params) binThreshold() float64 {
 	if p.Floor == Clamp || p.Floor == Prior {
 		return faintest
@@ -108,7 +111,7 @@ func (p *Params) binThreshold() float64 {
 	return p.threshold()
 }
 
-// binsMax is the limit that holds.
+// binsMax is the limit in force: BinsMax of Params, or of the package.
 func (p *Params) binsMax() int {
 	if p.BinsMax <= 0 {
 		return BinsMax
@@ -116,7 +119,7 @@ func (p *Params) binsMax() int {
 	return min(p.BinsMax, BinsMax)
 }
 
-// landmark is the last one at or before t.
+// landmark is the last landmark at or before t.
 func (p *Params) landmark(t Tick) int64 {
 	if p.Decay == None {
 		return 0
@@ -124,7 +127,7 @@ func (p *Params) landmark(t Tick) int64 {
 	return floorDiv(int64(t), int64(p.HalfLife))
 }
 
-// weight is what an event at t weighs as seen from a landmark.
+// weight is the weight of an event at t, relative to a landmark.
 func (p *Params) weight(t Tick, landmark int64) float64 {
 	if p.Decay == None {
 		return 1
@@ -132,17 +135,17 @@ func (p *Params) weight(t Tick, landmark int64) float64 {
 	return Weight(t, landmark, p.HalfLife)
 }
 
-// Now is a namespace's clock, with what a write at that time needs of it computed once for many writes. It belongs to
-// the Params that made it.
+// Now is the time of a namespace's clock, with values that many writes at that time share. It is valid only with the
+// Params that made it.
 type Now struct {
 	at   Tick
-	mark int64  // the landmark at or before; 0 without half-lives
-	bits uint64 // of the weight as seen from there; 0 without half-lives
-	// scale is that of the landmark last asked for.
+	mark int64  // the last landmark at or before at; 0 without half-lives
+	bits uint64 // the bits of the weight of at relative to mark; 0 without half-lives
+	// scale belongs to the landmark of the last request.
 	scale scale
 }
 
-// Now is the given time.
+// Now makes the Now of a time.
 func (p *Params) Now(at Tick) Now {
 	if p.Decay == None || p.Decay == Linear {
 		return Now{at: at}
@@ -154,7 +157,7 @@ func (p *Params) Now(at Tick) Now {
 // At is the time itself.
 func (n *Now) At() Tick { return n.at }
 
-// weight is what an event of this time weighs as seen from a landmark: the same number as Params.weight, to the bit.
+// weight is the weight of an event of this time relative to a landmark: the same number as Params.weight, to the bit.
 func (n *Now) weight(landmark int64) float64 {
 	k := n.mark - landmark
 	switch {

@@ -13,19 +13,19 @@ const (
 	PhraseLenMax    = 256     // bytes of a phrase
 	PhrasesMax      = 1 << 16 // phrases
 	PhrasesBytesMax = 2 << 20 // bytes of all phrases
-	// PhrasesAlikeMax is how many phrases of the same tokens, such as "New York" and "new york", a set holds: each is
+	// PhrasesAlikeMax is the most phrases of the same tokens, such as "New York" and "new york", in a set: each is
 	// compared with the others.
 	PhrasesAlikeMax = 64
 )
 
-// ErrFull refuses one phrase more than a Phrases holds, or than it holds of the same tokens.
+// ErrFull refuses a phrase when a Phrases has reached its limit, or its limit of phrases with the same tokens.
 var ErrFull = errors.New("too many phrases")
 
-// Phrases is a set of phrases that finds all of its members in a text: token by token (see tokens.go), exactly. Make
-// one with NewPhrases.
+// Phrases is a set of phrases that finds all of its members in a text: token by token (see tokens.go), exactly.
+// NewPhrases makes one.
 //
-// It is a trie over tokens without nodes: a table has a hash of every beginning of a phrase, its tokens 1 to k, and
-// says how many phrases begin like that and which end there.
+// It is a trie over tokens without nodes. A table holds a hash of every prefix of a phrase, its tokens 1 to k. With it,
+// the table holds the number of phrases that have this prefix, and the phrases that end there.
 //
 //	"new york city"   ->   new | new york | new york city
 //	"New York"        ->   new | new york
@@ -33,17 +33,17 @@ var ErrFull = errors.New("too many phrases")
 //	prefix   | tag: 32 bits of the hash | refs | first phrase that ends here + 1 |
 //	phrase   | place and length in the arena | next phrase that ends there + 1 |
 //
-// A search walks from each token of the text as long as there is a phrase that begins like this: at most as far as the
-// longest phrase, and in a text of other things for a step or two. Where phrases end they are compared with the text,
-// so that a hash that two have in common costs time and is no error: there are neither false positives nor false
-// negatives. (Aho and Corasick 1975 save the walks from each token by links for failure, which a table that changes
-// with every phrase would have to mend.)
+// A search starts at each token of the text and continues as long as a phrase has this prefix: at most the length of
+// the longest phrase, and in an unrelated text one or two steps. Where phrases end, they are compared with the text. So
+// a hash collision costs time and causes no error: there are no false positives and no false negatives. (Aho and
+// Corasick 1975 avoid a new search from each token by failure links, which a table that changes with every phrase would
+// have to update.)
 //
-// The set holds phrases as they were written: "New York" and "new  york" are two, and a text that has one has both.
-// What its state, its encoding and Held are does not depend on how phrases fall into tokens. Adding and merging
-// commute, associate, and repeat without effect.
+// The set holds phrases as they were written: "New York" and "new york" are two phrases, and a text that contains one
+// contains both. The state, its encoding and Held do not depend on how phrases are split into tokens. Adding and
+// merging commute, associate and are idempotent.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type Phrases struct {
 	seed    Hash
 	phrases []phrase // in no order
@@ -57,17 +57,17 @@ type Phrases struct {
 type phrase struct {
 	at     uint32 // in the arena
 	length uint16
-	next   uint32 // the next that reads alike, + 1
+	next   uint32 // the next phrase of the same tokens, + 1
 }
 
-// prefix is a beginning of phrases; of no phrase when refs is 0.
+// prefix is a prefix of phrases; refs is 0 if no phrase has it.
 type prefix struct {
 	tag   uint32
 	refs  uint32
 	first uint32 // phrase that ends here, + 1; 0: none
 }
 
-// NewPhrases makes an empty set, or answers ErrParams for a hash that is unknown.
+// NewPhrases makes an empty set, or returns ErrParams for a hash that is unknown.
 func NewPhrases(h Hash) (Phrases, error) {
 	h = h.orDefault()
 	if !h.known() {
@@ -76,13 +76,13 @@ func NewPhrases(h Hash) (Phrases, error) {
 	return Phrases{seed: h}, nil
 }
 
-// Hash is what it was made with: it seeds the table.
+// Hash is the hash of NewPhrases: it seeds the table.
 func (p *Phrases) Hash() Hash { return p.seed }
 
-// Len is how many phrases there are.
+// Len is the number of phrases.
 func (p *Phrases) Len() int { return len(p.phrases) }
 
-// Bytes is how long all phrases are together.
+// Bytes is the total length of all phrases, in bytes.
 func (p *Phrases) Bytes() int { return len(p.arena) - p.waste }
 
 func (p *Phrases) bytesOf(i uint32) []byte {
@@ -90,8 +90,8 @@ func (p *Phrases) bytesOf(i uint32) []byte {
 	return p.arena[ph.at:][:ph.length:ph.length]
 }
 
-// Add adds a phrase of 1 to PhraseLenMax bytes, and answers whether it was not there. It answers ErrName or ErrFull,
-// and then nothing has changed. A phrase without a token is kept, and never found.
+// Add adds a phrase of 1 to PhraseLenMax bytes, and reports whether it is new. It returns ErrName or ErrFull, and then
+// nothing has changed. A phrase without a token is kept, and never found.
 func (p *Phrases) Add(text []byte) (added bool, err error) {
 	if len(text) == 0 || len(text) > PhraseLenMax {
 		return false, fmt.Errorf("%w: phrase of %d bytes: it has 1 to %d", ErrName, len(text), PhraseLenMax)
@@ -114,7 +114,7 @@ func (p *Phrases) Add(text []byte) (added bool, err error) {
 	return true, nil
 }
 
-// link enters the beginnings of a phrase.
+// link enters the prefixes of a phrase.
 func (p *Phrases) link(i uint32) {
 	end := p.walk(p.bytesOf(i), func(tag uint32) {
 		if 4*(p.used+1) > 3*len(p.slots) {
@@ -131,7 +131,7 @@ func (p *Phrases) link(i uint32) {
 	p.phrases[i].next, p.slots[at].first = p.slots[at].first, i+1
 }
 
-// walk visits the beginnings of a text, the empty one included, and answers the last: all of it.
+// walk visits the prefixes of a text, the empty one included, and returns the last one: the whole text.
 func (p *Phrases) walk(text []byte, visit func(tag uint32)) (end uint32) {
 	h := p.begin()
 	visit(tagOf(h))
@@ -145,14 +145,14 @@ func (p *Phrases) walk(text []byte, visit func(tag uint32)) (end uint32) {
 	}
 }
 
-// begin is the hash of no token, and extend that of one token more.
+// begin is the hash of no tokens, and extend the hash with one more token.
 func (p *Phrases) begin() uint64 { return remix(p.seed.Seed, 1) }
 
 func extend(h, token uint64) uint64 { return remix(h^token, 2) }
 
 func tagOf(h uint64) uint32 { return uint32(h >> 32) }
 
-// find is where a prefix is, or belongs. There must be a free slot.
+// find is the slot of a prefix, or the slot where it belongs. There must be a free slot.
 func (p *Phrases) find(tag uint32) (at int, found bool) {
 	mask := len(p.slots) - 1
 	for at = int(tag) & mask; p.slots[at].refs > 0; at = (at + 1) & mask {
@@ -174,13 +174,13 @@ func (p *Phrases) resize(n int) {
 	}
 }
 
-// Has says whether a phrase is there, as it is written.
+// Has says whether a phrase is in the set, as it is written.
 func (p *Phrases) Has(text []byte) bool {
 	_, _, found := p.member(text)
 	return found
 }
 
-// member finds a phrase, or counts those that end at its prefix.
+// member finds a phrase, or counts the phrases that end at its prefix.
 func (p *Phrases) member(text []byte) (i uint32, alike int, found bool) {
 	if p.Len() == 0 {
 		return 0, 0, false
@@ -198,7 +198,7 @@ func (p *Phrases) member(text []byte) (i uint32, alike int, found bool) {
 	return 0, alike, false
 }
 
-// Remove removes a phrase as it was written, and answers whether it was there.
+// Remove removes a phrase as it was written, and reports whether it was there.
 func (p *Phrases) Remove(text []byte) (removed bool) {
 	i, _, found := p.member(text)
 	if !found {
@@ -217,7 +217,7 @@ func (p *Phrases) Remove(text []byte) (removed bool) {
 	return true
 }
 
-// linkTo is what says where a phrase is: the end of its prefix, or the phrase before it that reads alike.
+// linkTo is the link to a phrase: in the slot of its prefix, or in the phrase before it with the same tokens.
 func (p *Phrases) linkTo(i uint32) *uint32 {
 	at, _ := p.find(p.walk(p.bytesOf(i), func(uint32) {}))
 	link := &p.slots[at].first
@@ -227,7 +227,7 @@ func (p *Phrases) linkTo(i uint32) *uint32 {
 	return link
 }
 
-// unlink takes out the beginnings of a phrase.
+// unlink removes the prefixes of a phrase.
 func (p *Phrases) unlink(i uint32) {
 	*p.linkTo(i) = p.phrases[i].next
 	p.walk(p.bytesOf(i), func(tag uint32) {
@@ -238,7 +238,7 @@ func (p *Phrases) unlink(i uint32) {
 	})
 }
 
-// free empties a slot and moves up what was pushed on by it.
+// free empties a slot, and moves the slots that it had displaced back.
 func (p *Phrases) free(hole int) {
 	mask := len(p.slots) - 1
 	p.used--
@@ -262,15 +262,15 @@ func (p *Phrases) pack() {
 	p.arena, p.waste = packed, 0
 }
 
-// PhraseMatch is a phrase that stands in a text.
+// PhraseMatch is an occurrence of a phrase in a text.
 type PhraseMatch struct {
-	Phrase     []byte // as it was added; of the set: copy it to keep it
-	Begin, End int    // bytes of the text, from the first byte of its first token to the last of its last
+	Phrase     []byte // as it was added; memory of the set: copy it to keep it
+	Begin, End int    // bytes of the text, from the first byte of the first token to the end of the last token
 }
 
-// Find visits all phrases that stand in a text: by where they begin, shorter ones first, and those that read alike by
-// their bytes; also those that overlap or contain each other. It ends when visit answers false. Bytes of the text that
-// are not UTF-8 are no part of a token, and separate.
+// Find visits all occurrences of phrases in a text, overlapping and nested ones too. The order is by beginning, then
+// shorter ones first, then, for phrases of the same tokens, by their bytes. Find ends when visit returns false. Bytes
+// of the text that are not UTF-8 belong to no token, and separate tokens.
 func (p *Phrases) Find(text []byte, visit func(PhraseMatch) bool) {
 	if p.Len() == 0 {
 		return
@@ -295,7 +295,7 @@ func (p *Phrases) Find(text []byte, visit func(PhraseMatch) bool) {
 	}
 }
 
-// ending appends the phrases of a chain that are these tokens, by their bytes.
+// ending appends the phrases of a chain that have exactly these tokens, ordered by their bytes.
 func (p *Phrases) ending(dst [][]byte, first uint32, text []byte, run []token) [][]byte {
 	for next := first; next != 0; next = p.phrases[next-1].next {
 		if candidate := p.bytesOf(next - 1); readsAs(candidate, text, run) {
@@ -308,7 +308,7 @@ func (p *Phrases) ending(dst [][]byte, first uint32, text []byte, run []token) [
 	return dst
 }
 
-// Sorted is all phrases by their bytes. They are good until the next write.
+// Sorted is all phrases, ordered by their bytes. They are valid until the next write.
 func (p *Phrases) Sorted() [][]byte {
 	all := make([][]byte, p.Len())
 	for i := range all {
@@ -318,8 +318,8 @@ func (p *Phrases) Sorted() [][]byte {
 	return all
 }
 
-// Merge makes it the union with o, which stays as it is. It answers ErrIncompatible or ErrFull, and then nothing has
-// changed.
+// Merge makes the receiver the union with o; o does not change. It returns ErrIncompatible or ErrFull, and then nothing
+// has changed.
 func (p *Phrases) Merge(o *Phrases) error {
 	if p.seed != o.seed {
 		return fmt.Errorf("%w: phrases of hash %+v and of %+v", ErrIncompatible, p.seed, o.seed)
@@ -334,18 +334,18 @@ func (p *Phrases) Merge(o *Phrases) error {
 	return nil
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (p *Phrases) Clone() Phrases {
 	c := *p
 	c.phrases, c.slots, c.arena = slices.Clone(p.phrases), slices.Clone(p.slots), slices.Clone(p.arena)
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (p *Phrases) Size() int { return 104 + 12*(cap(p.phrases)+cap(p.slots)) + cap(p.arena) }
 
-// Held allows 2 bytes for each of a phrase and 48 for its place and its prefixes: how many prefixes there are, the
-// state alone does not say.
+// Held is the memory that limits count, in bytes: 2 for each byte of a phrase, and 48 a phrase for its entry and its
+// prefixes. It is an allowance, because the state alone does not determine the number of prefixes.
 func (p *Phrases) Held() int { return 104 + 48*p.Len() + 2*p.Bytes() }
 
 // A Phrases in bytes. Every state has one encoding.
@@ -366,8 +366,8 @@ func (p *Phrases) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the set by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the set by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (p *Phrases) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	r.header(phrasesKind)

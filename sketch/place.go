@@ -2,35 +2,35 @@ package sketch
 
 import "math"
 
-// Header is a distribution but for its bins. With Place and Load those that keep many distributions lay them into
-// memory of their own.
+// Header is a distribution without its bins. With Header, Place and Load, callers with many distributions can store the
+// bins in their own memory.
 type Header struct {
 	Z, Z2 float64
 	Last  Tick
 	Mark  int64
-	// Lost is what any bin may be short of, as stored: the upper half of a double that is not negative, so that the
-	// next 32 bits are 0.
+	// Lost is by how much any bin may be too low, as stored: the upper half of a double that is not negative, so that
+	// the lower 32 bits are 0.
 	Lost float64
-	// Micro is set under Linear decay: Mark is then a level, and Z and Z2 are 0.
+	// Micro is set under Linear decay: then Mark is a level, and Z and Z2 are 0.
 	Micro, Compact bool
 	Bins           int
 }
 
-// Header describes the distribution: it fills in h. (A struct of so many fields is slow to return.)
+// Header fills in h with the distribution's header. (A struct of so many fields is slow to return.)
 func (d *Distribution) Header(h *Header) {
 	f := d.form()
 	h.Z, h.Z2, h.Last, h.Mark, h.Lost = d.z, d.z2, d.last, d.mark, d.lost
 	h.Micro, h.Compact, h.Bins = f == micro, f == compact, d.Len()
 }
 
-// Sums are the parts of its header that AddExisting changes.
+// Sums are the fields of the header that AddExisting changes.
 func (d *Distribution) Sums() (z, z2 float64, last Tick) { return d.z, d.z2, d.last }
 
-// Words is the memory that the bins lie in, nil without bins. It is the distribution's until that is loaded or placed
-// elsewhere: a write may leave it for a larger one.
+// Words is the memory of the bins, nil without bins. The distribution owns it until the next Load or Place; a write may
+// replace it by a larger one.
 func (d *Distribution) Words() []uint64 { return d.words }
 
-// Load makes an empty distribution that of a header whose bins lie in words, as Place has left them there.
+// Load fills an empty distribution from a header whose bins are in words, as Place wrote them.
 func (d *Distribution) Load(h *Header, words []uint64) {
 	d.z, d.z2, d.last, d.mark, d.lost = h.Z, h.Z2, h.Last, h.Mark, h.Lost
 	f := h.form()
@@ -40,7 +40,7 @@ func (d *Distribution) Load(h *Header, words []uint64) {
 	}
 }
 
-// WordsFor is how many words DecodeBins needs for so many bins, which are at least as many as in the header.
+// WordsFor is how many words DecodeBins needs for a number of bins, which must be at least that of the header.
 func (h *Header) WordsFor(bins int) int { return wordsFor(h.form(), bins) }
 
 func (h *Header) form() form {
@@ -53,10 +53,10 @@ func (h *Header) form() form {
 	return wide
 }
 
-// WordsFor is how many words Place needs for the distribution with so many bins, which are at least as many as it has.
+// WordsFor is how many words Place needs for a number of bins, which must be at least that of the distribution.
 func (d *Distribution) WordsFor(bins int) int { return wordsFor(d.form(), bins) }
 
-// Place moves the bins into words. There are enough of them, and their contents mean nothing.
+// Place moves the bins into words. len(words) must be at least WordsFor(d.Len()); the old contents are ignored.
 func (d *Distribution) Place(words []uint64) {
 	if d.Len() == 0 {
 		d.words, d.room = nil, 0
@@ -69,7 +69,7 @@ func (d *Distribution) Place(words []uint64) {
 	d.reindex()
 }
 
-// roomIn is how many bins fit in so many words.
+// roomIn is how many bins fit into so many words.
 func roomIn(f form, words int) int {
 	few := words * 2 / 3
 	if f == compact {

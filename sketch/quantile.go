@@ -28,7 +28,8 @@ type QuantileParams struct {
 	HalfLife Tick
 	// Threshold is the count below which a bucket is gone; 0 means 2^-100. Without a half-life it is ignored.
 	Threshold float64
-	// BucketsMax bounds the buckets, 12 bytes each (8 when Compact); 0 means 4096. At 0.01, 35 buckets double a value.
+	// BucketsMax bounds the buckets, 12 bytes each (8 when Compact); 0 means 4096. At Accuracy 0.01, 35 buckets double
+	// a value.
 	BucketsMax int
 	// Compact stores counts in 32 bits, with a relative error of at most 1e-5.
 	Compact bool
@@ -47,26 +48,26 @@ func (p *QuantileParams) check() error {
 	return checkHalfLife("quantile", p.HalfLife)
 }
 
-// Quantile answers quantiles and ranks of values with a bounded relative error: DDSketch (Masson, Rim, Lee 2019). It is
-// a Distribution over buckets, and so it decays, merges and is stored as one.
+// Quantile estimates quantiles and ranks of values with a bounded relative error: DDSketch (Masson, Rim, Lee 2019). It
+// is a Distribution over buckets, and decays, merges and is stored as one.
 //
 //	bucket i holds gamma^(i-1) < |x| <= gamma^i      gamma = (1+a)/(1-a), a = Accuracy
 //	and stands for gamma^i (1-a)                     at most a|x| from every x in it
 //
-// Negative values have buckets of their own, and what is nearer to 0 than 2^-1022 counts as 0. Buckets come from Log2,
-// which is the same on every machine; a is made smaller by 2^-40 to cover its rounding, so the bound is hard. What
-// decides about a quantile is the count of values, exact up to the rounding of sums.
+// Negative values have their own buckets; a value nearer to 0 than 2^-1022 counts as 0. Bucket numbers come from Log2,
+// which is the same on every machine. The code reduces a by 2^-40 to cover the rounding of Log2, so the bound always
+// holds. A quantile is chosen by the counts of the buckets, which are exact up to the rounding of sums.
 //
-// It is a value with one owner: to keep a copy, Clone it. It hashes nothing.
+// It is a value with one owner: Clone makes an independent copy. It hashes nothing.
 type Quantile struct {
 	params    QuantileParams
 	perOctave float64 // buckets that double a value: 1/log2(gamma)
-	low, high float64 // the least and the largest value, without a half-life
+	low, high float64 // the least and the largest value; only without a half-life
 	orderFree bool
 	d         Distribution
 }
 
-// NewQuantile makes an empty summary, or answers ErrParams.
+// NewQuantile makes an empty summary, or returns ErrParams.
 func NewQuantile(p QuantileParams) (Quantile, error) {
 	if p.Accuracy == 0 {
 		p.Accuracy = QuantileAccuracy
@@ -81,10 +82,10 @@ func NewQuantile(p QuantileParams) (Quantile, error) {
 	return Quantile{params: p, perOctave: 1 / Log2((1+a)/(1-a))}, nil
 }
 
-// Params is what it was made with, defaults filled in.
+// Params are the parameters of the constructor, defaults filled in.
 func (q *Quantile) Params() QuantileParams { return q.params }
 
-// under are the params of the distribution.
+// under are the Params of the underlying distribution.
 func (q *Quantile) under() Params {
 	p := Params{
 		Decay: HalfLife, HalfLife: q.params.HalfLife, Floor: Prune,
@@ -97,25 +98,25 @@ func (q *Quantile) under() Params {
 	return p
 }
 
-// Lack says after the first Add, at the same time, that an earlier summary of the key may have held so many values when
-// it died, where that is more than the settings of this one say: see Params.Held.
+// Lack must be called after the first Add, with the same now, if held is more than the settings of this summary imply.
+// held is how many values an earlier summary of the key may have held when it died: see Params.Held.
 func (q *Quantile) Lack(now Tick, held float64) {
 	if p := q.under(); p.OrderFree && !q.d.fresh() {
 		q.d.lost = max(q.d.lost, lostUp(float64(held*p.weight(max(now, 0), q.d.mark))))
 	}
 }
 
-// Lose adds to what the summary is short of, because another one of its key may have held so many values when it died.
+// Lose adds held to lost, because another summary of its key may have held that many values when it died.
 func (q *Quantile) Lose(now Tick, held float64) {
 	p := q.under()
 	q.d.Lose(&p, now, held)
 }
 
-// CountAll has all values counted from now on, however little they weigh, so that their order makes a difference of no
-// more than is stated: see Params.OrderFree.
+// CountAll makes all later values count, even if they weigh little, so that their order changes no answer by more than
+// the stated bounds: see Params.OrderFree.
 func (q *Quantile) CountAll() { q.orderFree = q.params.HalfLife > 0 }
 
-// Buckets as bins: 0 is the bucket of 0, then the buckets near 1 come first, so that ids are small numbers.
+// The ids of buckets as bins: 0 is the bucket of 0. Buckets near 1 come next, so that ids are small numbers.
 //
 //	id = 1 + 2*zigzag(i) + (1 when negative)
 
@@ -133,13 +134,13 @@ func (q *Quantile) bucket(x float64) uint32 {
 	return id
 }
 
-// index is the signed number of a bucket that is not that of 0.
+// index is the signed number of a bucket other than the bucket of 0.
 func (q *Quantile) index(id uint32) (i int32, negative bool) {
 	z := (id - 1) / 2
 	return int32(z>>1) ^ -int32(z&1), id%2 == 0
 }
 
-// order sorts buckets by their values.
+// order is a number that sorts buckets by their values.
 func (q *Quantile) order(id uint32) int64 {
 	if id == 0 {
 		return 0
@@ -159,7 +160,7 @@ func (q *Quantile) stands(id uint32) float64 {
 	i, negative := q.index(id)
 	a := q.params.Accuracy - 0x1p-40
 	v := 0.0
-	if octaves := float64(i) / q.perOctave; i > 0 { // by way of half or twice of it, which a double always holds
+	if octaves := float64(i) / q.perOctave; i > 0 { // by half or twice the value, which a double can always hold
 		v = min(float64(exp2Float(octaves-1)*float64(2*(1-a))), math.MaxFloat64)
 	} else {
 		v = float64(exp2Float(octaves+1) * float64((1-a)/2))
@@ -170,8 +171,8 @@ func (q *Quantile) stands(id uint32) float64 {
 	return v
 }
 
-// Add counts n values x at time t. now is the namespace's clock, not before t and not before any earlier now. It
-// answers ErrValue, ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed.
+// Add counts n values x at time t. now is the namespace's clock: not before t, and not before the now of any earlier
+// call. It returns ErrValue, ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed.
 func (q *Quantile) Add(now, t Tick, x, n float64) error {
 	if x != x || math.IsInf(x, 0) {
 		return ErrValue
@@ -195,10 +196,10 @@ func (q *Quantile) Add(now, t Tick, x, n float64) error {
 	return err
 }
 
-// extend widens the range of values by one that was counted; it is only kept without a half-life.
+// extend widens the range of values by x, which was counted. The range is only kept without a half-life.
 func (q *Quantile) extend(x float64) {
 	if q.d.Len() == 1 && q.low == 0 && q.high == 0 && x != 0 {
-		q.low, q.high = x, x // the first
+		q.low, q.high = x, x // the first value
 	}
 	q.low, q.high = min(q.low, x), max(q.high, x)
 }
@@ -206,8 +207,8 @@ func (q *Quantile) extend(x float64) {
 // Last is the tick of the latest event, 0 when there was none.
 func (q *Quantile) Last() Tick { return q.d.Last() }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (q *Quantile) Reached() Tick {
 	if q.params.HalfLife == 0 {
 		return 0
@@ -228,21 +229,23 @@ func (q *Quantile) Death() Tick {
 	return q.d.Death(&p)
 }
 
-// DeathBelow is Death by another threshold, where that is lower than its own.
+// DeathBelow is Death with another threshold, if that is lower than the summary's own.
 func (q *Quantile) DeathBelow(threshold float64) Tick {
 	p := q.under()
 	p.Threshold = min(p.Threshold, threshold)
 	return q.d.Death(&p)
 }
 
-// QuantileReading is a Quantile evaluated at one time. It shares nothing with what it was made from.
+// QuantileReading is a Quantile evaluated at one time. It shares no memory with the Quantile.
 type QuantileReading struct {
-	// N is how many values count at this time, EffectiveN how many of equal weight tell as much.
+	// N is the decayed number of values at this time; EffectiveN is how many values of equal weight give the same
+	// error.
 	N, EffectiveN float64
-	// Sum is how many values there are, faded buckets included; it may be short of Lost. Both are N and 0 unless
-	// CountAll holds.
+	// Sum is the number of values, faded buckets included; it may be too low by Lost. Unless CountAll was called, Sum
+	// is N and Lost is 0.
 	Sum, Lost float64
-	// Min and Max are exact without a half-life, else within Accuracy of the least and the largest that have not faded.
+	// Min and Max are exact without a half-life; otherwise within Accuracy of the least and the largest value not
+	// faded.
 	Min, Max float64
 	// Accuracy is the largest relative error of a value.
 	Accuracy float64
@@ -254,11 +257,11 @@ type QuantileReading struct {
 type quantileBucket struct {
 	order int64
 	value float64
-	upTo  float64 // count of this bucket and those before
+	upTo  float64 // count of this bucket and all before it
 	faded bool    // it is below the threshold
 }
 
-// At reads the summary at a time, which may be any. It never writes. It sorts the buckets.
+// At reads the summary at any time. It never writes. It sorts the buckets.
 func (q *Quantile) At(at Tick) QuantileReading {
 	p := q.under()
 	r := q.d.At(&p, at)
@@ -270,7 +273,7 @@ func (q *Quantile) At(at Tick) QuantileReading {
 		return out
 	}
 	out.buckets = make([]quantileBucket, 0, r.Bins)
-	if p.OrderFree { // with the faded ones: where they lie is known
+	if p.OrderFree { // with the faded buckets: their values are known
 		for i := range q.d.Len() {
 			id := q.d.id(i)
 			bucket := quantileBucket{order: q.order(id), value: q.stands(id), upTo: float64(q.d.value(i) * r.scale)}
@@ -310,8 +313,8 @@ func (q *Quantile) At(at Tick) QuantileReading {
 }
 
 // Quantile is the least value that at least this part of all values does not exceed, with a relative error of at most
-// Accuracy: 0 is the least, 0.5 the (lower) median, 1 the largest, of what has faded too as long as it is there. It is
-// NaN when there is nothing.
+// Accuracy. Part 0 is the least value, 0.5 the (lower) median and 1 the largest. Faded buckets count too as long as
+// they are stored. It is NaN when there are no values.
 func (r QuantileReading) Quantile(part float64) float64 {
 	if len(r.buckets) == 0 || part != part {
 		return math.NaN()
@@ -329,9 +332,9 @@ func (r QuantileReading) Quantile(part float64) float64 {
 	return r.reached(float64(part*r.N) - float64(r.N*0x1p-48)) // 0.07 * 100 is a little more than 7
 }
 
-// Bracket is the least and the largest that Quantile of a part can be, whatever the values are that no bucket shows:
-// those of faded buckets and those lost. Both ends have the error of Accuracy. Where the hidden values alone may
-// decide, an end is not known: -math.MaxFloat64 or math.MaxFloat64.
+// Bracket returns the bounds of Quantile of a part when some values are hidden: values of faded buckets and values
+// lost. The bounds hold whatever the hidden values are. Both ends have the error of Accuracy. An end is
+// -math.MaxFloat64 or math.MaxFloat64 where hidden values alone may decide it.
 func (r QuantileReading) Bracket(part float64) (low, high float64) {
 	v := r.Quantile(part)
 	hidden := r.hidden()
@@ -350,20 +353,20 @@ func (r QuantileReading) Bracket(part float64) (low, high float64) {
 	return low, high
 }
 
-// hidden is how many values no bucket shows.
+// hidden is the number of values in no bucket of the reading.
 func (r *QuantileReading) hidden() float64 { return max(0, r.Sum-r.N) + r.Lost }
 
-// reached is the value of the first bucket up to which so many count.
+// reached is the value of the first bucket at which the running count reaches target.
 func (r *QuantileReading) reached(target float64) float64 {
 	i := sort.Search(len(r.buckets)-1, func(i int) bool { return r.buckets[i].upTo >= target })
 	if r.q.params.HalfLife > 0 {
-		return r.buckets[i].value // Min and Max are of the buckets that show
+		return r.buckets[i].value // Min and Max are of the buckets not faded
 	}
 	return min(max(r.buckets[i].value, r.Min), r.Max)
 }
 
-// Rank is the part of all values that do not exceed x, as a bracket: its ends differ by the bucket that x is in, and by
-// the values that no bucket shows. It is NaN when there is nothing.
+// Rank is the part of all values that do not exceed x, as a bracket. low and high differ by the bucket of x and by the
+// hidden values. Both are NaN when there are no values.
 func (r QuantileReading) Rank(x float64) (low, high float64) {
 	if len(r.buckets) == 0 || x != x {
 		return math.NaN(), math.NaN()
@@ -384,9 +387,9 @@ func (r QuantileReading) Rank(x float64) (low, high float64) {
 	return low / (r.N + hidden), (high + hidden) / (r.N + hidden)
 }
 
-// Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums;
-// see Distribution.Merge. It may pass BucketsMax. It answers ErrIncompatible or ErrOverflow, and then nothing has
-// changed.
+// Merge adds what o holds; o does not change. It commutes, bit for bit, and associates up to the rounding of sums; see
+// Distribution.Merge. The result may have more buckets than BucketsMax. Merge returns ErrIncompatible or ErrOverflow,
+// and then nothing has changed.
 func (q *Quantile) Merge(o *Quantile) error {
 	if q.params != o.params {
 		return &mismatch{kind: "quantile", a: q.params, b: o.params}
@@ -407,14 +410,14 @@ func (q *Quantile) Merge(o *Quantile) error {
 	return nil
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (q *Quantile) Clone() Quantile {
 	c := *q
 	c.d = q.d.Clone()
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (q *Quantile) Size() int { return 144 + 8*cap(q.d.words) }
 
 // A Quantile in bytes. Every state has one encoding.
@@ -453,8 +456,8 @@ func (q *Quantile) AppendBinary(b []byte) []byte {
 	return q.d.AppendBinary(b)
 }
 
-// Decode replaces the summary by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the summary by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (q *Quantile) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version := r.headerLoss(quantileKind)
@@ -482,7 +485,7 @@ func (q *Quantile) Decode(b []byte) (rest []byte, err error) {
 	return rest, nil
 }
 
-// valid: the distribution is one of buckets.
+// valid says whether the distribution can be the buckets of a Quantile.
 func (q *Quantile) valid() bool {
 	f, h := q.d.form(), int64(q.params.HalfLife)
 	if f == micro || f == compact && !q.params.Compact || q.d.z < 0 {

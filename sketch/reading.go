@@ -11,52 +11,52 @@ type Bin struct {
 	Count float64
 }
 
-// Reading is a distribution evaluated at one time. It looks into the distribution it was made from: it is good until
-// that is next written. Its numbers do not depend on the order in which bins are stored.
+// Reading is a distribution evaluated at one time. It refers to the distribution, so it is valid until the next write
+// to that. Its numbers do not depend on the order in which bins are stored.
 type Reading struct {
-	// Z is the normaliser: everything ever added, decayed, pruned bins included. Under Clamp it is the sum of the
-	// clamped counts, under Prior it includes the pseudo-counts, under Linear it is the sum of the bins: of the visible
-	// ones only, unless Params.Bounded.
+	// Z is the sum of all amounts ever added, decayed, pruned bins included. Under Clamp it is the sum of the clamped
+	// counts. Under Prior it includes the pseudo-counts. Under Linear it is the sum of the bins: only of visible bins,
+	// unless Params.Bounded.
 	Z float64
 	// Z2 is the sum of |n| w^2, decayed at twice the rate; under Linear it is Z.
 	Z2 float64
 	// Other is Z less the visible bins: 0 under Clamp, and when it is within rounding (1e-9 of Z, 1e-5 when compact).
 	Other float64
-	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight tell as much. Prior adds its
-	// pseudo-counts.
+	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight would give the same error. Under Prior
+	// it includes the pseudo-counts.
 	EffectiveN float64
-	// Lost is how much Z, and any one count, may be short of, because bins below the threshold were removed or an
-	// earlier summary of the key had died (see Params.OrderFree); with negative amounts, of either sign.
+	// Lost is by how much Z, and any one count, may be too low. The causes are removed bins below the threshold, and
+	// the death of an earlier summary of the key (see Params.OrderFree). With negative amounts, the error may have
+	// either sign.
 	Lost float64
-	// Entropy of the visible bins, in bits.
+	// Entropy is the entropy of the visible bins, in bits.
 	Entropy float64
-	// Bins is how many are visible.
+	// Bins is the number of visible bins.
 	Bins int
-	// Brief says that the reading was made by Brief, which does not tell Other and Entropy (they are 0), and that Bins
-	// is only an upper bound: how many are stored.
+	// Brief says that the reading was made by Brief. Then Other and Entropy are 0, and Bins is an upper bound: the
+	// number of stored bins.
 	Brief bool
-	// At is the time of evaluation, Last that of the latest event.
+	// At is the time of evaluation, Last the time of the latest event.
 	At, Last Tick
 
 	d       *Distribution
 	p       *Params
-	scale   float64 // counts a stored unit
-	cut     float64 // stored values below are invisible
+	scale   float64 // count of a stored unit
+	cut     float64 // smaller stored values are invisible
 	leaked  int64   // micro: what has leaked by At
-	least   int64   // micro: contents below are invisible
+	least   int64   // micro: smaller contents are invisible
 	visible float64 // sum of visible counts
 	plain   bool    // a count is value * scale: no clamp, no prior
 }
 
-// earliest is how many half-lives before its landmark a distribution can be read: earlier times read as that one.
+// earliest is how many half-lives before its landmark a distribution can be read; earlier times read as that time.
 const earliest = 256
 
-// At reads the distribution at a time, which may be any. It never writes. It takes time proportional to the number of
-// bins.
+// At reads the distribution at any time. It never writes. It takes time proportional to the number of bins.
 func (d *Distribution) At(p *Params, at Tick) Reading { return d.read(p, at, false) }
 
-// Brief is At for those who want a few of many bins: all but Other, Entropy and Bins is the same. It visits no bin,
-// unless Z is made of them: under Clamp and Linear, and where there may be negative counts.
+// Brief is At for callers that need a few of many bins: all but Other, Entropy and Bins is the same. It visits no bins,
+// unless Z is computed from them (under Clamp and Linear) or counts may be negative.
 func (d *Distribution) Brief(p *Params, at Tick) Reading { return d.read(p, at, true) }
 
 func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
@@ -82,9 +82,9 @@ func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
 	return r
 }
 
-// WithRate is the reading as if the distribution had decayed, since its last event, by exp(-rate * seconds) instead of
-// by its own decay (under Linear: had leaked rate counts a second from each bin). rate is finite and not negative.
-// Nothing stored changes.
+// WithRate is the reading as if the distribution had decayed by exp(-rate * seconds) since its last event, instead of
+// by its own decay. Under Linear it is as if each bin had leaked rate counts a second. rate must be finite and not
+// negative. No stored value changes.
 func (r Reading) WithRate(rate float64) Reading {
 	d, p := r.d, r.p
 	seconds := float64(max(r.At-d.last, 0)) / 1e6
@@ -93,7 +93,7 @@ func (r Reading) WithRate(rate float64) Reading {
 		leak := toMicro(float64(rate * seconds))
 		n.leaked, _ = sumLevels(p.leaked(d.last), min(leak, math.MaxInt64-p.leaked(d.last)))
 		n.least = p.microThreshold()
-		n.Lost = d.lost // since the last event it may have leaked faster or slower than it was written for
+		n.Lost = d.lost // since the last event it may have leaked faster or slower than under p
 		n.summarise()
 		return n
 	}
@@ -109,9 +109,8 @@ func (r Reading) WithRate(rate float64) Reading {
 	return n
 }
 
-// Left is the reading that shows also what bins below the threshold have left: its Other is what removed bins had. It
-// is the same reading where what is below the threshold counts as nothing: without Params.OrderFree, and under Linear
-// without Params.Bounded.
+// Left is the reading with bins below the threshold also visible: its Other is what removed bins had. It is r itself
+// where bins below the threshold count as 0: without Params.OrderFree, and under Linear without Params.Bounded.
 func (r Reading) Left() Reading {
 	micro := r.d.form() == micro
 	if r.Bins == 0 && r.Z2 == 0 || micro && !r.p.Bounded || !micro && !r.p.OrderFree {
@@ -127,10 +126,10 @@ func (r Reading) Left() Reading {
 // block is how many counts are computed at a time.
 const block = 64
 
-// alive: there is something to see.
+// alive says whether there is a visible bin.
 func (r *Reading) alive() bool { return r.Bins > 0 }
 
-// counts computes the counts of the bins from i on; what is invisible is NaN, which no comparison lets through.
+// counts computes the counts of the bins from i on. An invisible bin is NaN, so that every comparison with it is false.
 func (r *Reading) counts(i int, buf *[block]float64) []float64 {
 	n := min(block, r.d.Len()-i)
 	out := buf[:n]
@@ -163,7 +162,7 @@ func (r *Reading) wideCounts(values []uint64, out []float64) {
 	}
 }
 
-// compactCounts reads two values a word.
+// compactCounts reads two values from each word.
 func (r *Reading) compactCounts(words []uint64, out []float64) {
 	scale, cut := r.scale, r.cut
 	for j := range out {
@@ -228,7 +227,7 @@ func (r *Reading) summarise() {
 	r.entropy()
 }
 
-// bound is what no count exceeds, unless there are negative ones.
+// bound is an upper bound of all counts, unless there are negative ones.
 func (r *Reading) bound(z float64) float64 {
 	if r.d.form() == micro {
 		z = float64(r.d.mark-r.leaked) / microPerCount
@@ -242,7 +241,7 @@ func (r *Reading) bound(z float64) float64 {
 	return float64(z * 2)
 }
 
-// sum counts and adds the visible bins. top is a guess of the largest.
+// sum counts and adds the visible bins. top is a guess of the largest count.
 func (r *Reading) sum(top float64) {
 	largest := r.sumScaled(top)
 	if largest > top {
@@ -250,7 +249,7 @@ func (r *Reading) sum(top float64) {
 	}
 }
 
-// sumScaled sums in the units that fit counts up to top, and answers the largest there is.
+// sumScaled sums in units that fit counts up to top, and returns the largest count.
 func (r *Reading) sumScaled(top float64) (largest float64) {
 	var buf [block]float64
 	var t tally
@@ -280,7 +279,7 @@ func (r *Reading) sumUnlifted() float64 {
 	return u.visible
 }
 
-// sumHidden is what bins below the threshold have left, under Linear.
+// sumHidden is the sum of the contents of bins below the threshold, under Linear.
 func (r *Reading) sumHidden() float64 {
 	if !r.p.Bounded {
 		return 0
@@ -295,7 +294,7 @@ func (r *Reading) sumHidden() float64 {
 	return t.sum()
 }
 
-// normalise derives Z, Other and EffectiveN from the undecorated z.
+// normalise derives Z, Other and EffectiveN from z, the sum without clamp and prior.
 func (r *Reading) normalise(z float64) {
 	r.Z = z
 	if r.Z2 > 0 && z > 0 {
@@ -313,7 +312,7 @@ func (r *Reading) normalise(z float64) {
 	r.Other = r.rest(r.Z - r.visible)
 }
 
-// rest is what is left of Z, less what is only rounding.
+// rest is other, or 0 if it is within the rounding of Z.
 func (r *Reading) rest(other float64) float64 {
 	noise := 1e-9
 	if r.d.form() == compact {
@@ -325,9 +324,9 @@ func (r *Reading) rest(other float64) float64 {
 	return other
 }
 
-// entropy sums p log2(1/p) in fixed point, which no order of summation changes.
+// entropy sums p log2(1/p) in fixed point, so that the order of summation does not matter.
 func (r *Reading) entropy() {
-	const unit = 1 << 58 // 24 bits of entropy, what 2^24 bins can have, are below 2^63
+	const unit = 1 << 58 // 2^24 bins have at most 24 bits of entropy, which stay below 2^63
 	if r.Bins < 2 || r.visible <= 0 {
 		return
 	}
@@ -361,12 +360,11 @@ func (r Reading) Count(bin uint32) float64 {
 	return c
 }
 
-// Short is how much more than Count a bin may have, besides rounding: Lost, and what is left of one that is below the
-// threshold and so counts as nothing.
+// Short is by how much Count of a bin may be too low, besides rounding: Lost, plus the Hidden count of the bin.
 func (r Reading) Short(bin uint32) float64 { return r.Lost + math.Abs(r.Hidden(bin)) }
 
-// Hidden is what is left of a bin that is below the threshold, and so counts as nothing. Where amounts may be negative
-// it may be, too.
+// Hidden is the remaining count of a bin below the threshold, which Count takes as 0. Where amounts may be negative,
+// Hidden may be negative, too.
 func (r Reading) Hidden(bin uint32) float64 {
 	if !r.plain {
 		return 0
@@ -388,7 +386,7 @@ func (r Reading) Hidden(bin uint32) float64 {
 	return 0
 }
 
-// P is the probability of a bin, Count/Z, with the interval that Interval describes, for what Short tells of the bin.
+// P is the probability of a bin, Count/Z, with the interval of Interval for a count that may be too low by Short.
 func (r Reading) P(bin uint32, confidence float64) (p, low, high float64) {
 	return r.interval(r.Count(bin), r.Short(bin), confidence)
 }
@@ -399,7 +397,7 @@ func (r Reading) Top(n int, dst []Bin) []Bin {
 	return dst
 }
 
-// top answers also the largest count that was left out, or less when that does not tie with the least of the answer.
+// top also returns the largest count that was left out, or a lower one if it does not tie with the last bin returned.
 func (r *Reading) top(n int, dst []Bin) (bins []Bin, left float64) {
 	n = min(n, r.Bins)
 	if n <= 0 {
@@ -418,8 +416,8 @@ func (r *Reading) top(n int, dst []Bin) (bins []Bin, left float64) {
 	return dst[:base+len(s.sorted())], s.left
 }
 
-// TopTied is Top with all the bins that tie with the n-th, for callers who break ties by name. It may answer any
-// number.
+// TopTied is Top with all bins that tie with the n-th, for callers who break ties by name. It may return any number of
+// bins.
 func (r Reading) TopTied(n int, dst []Bin) []Bin {
 	base := len(dst)
 	dst, left := r.top(n, dst)

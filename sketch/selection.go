@@ -2,25 +2,25 @@ package sketch
 
 import "math"
 
-// selection keeps the n first of the bins that it is offered: few in order, many as a heap whose root is the last of
-// them.
+// selection keeps the first n of the bins offered, in the order of before. A few are kept sorted, many as a heap with
+// the last of them at its root.
 type selection struct {
 	bins  []Bin
 	n     int
-	least float64 // what has a lower count need not be offered
-	left  float64 // the largest count that was offered and is not kept
+	least float64 // bins with a lower count need not be offered
+	left  float64 // the largest count that was offered and not kept
 }
 
-// sortedMax is the most bins that are kept in order: to move a few is faster than the branches of a heap, which cannot
-// be predicted.
+// sortedMax is the most bins that are kept sorted: moving a few bins is faster than the branches of a heap, which
+// cannot be predicted.
 const sortedMax = 24
 
-// newSelection selects into bins, which is empty and has room for n.
+// newSelection selects into bins, which must be empty and have room for n.
 func newSelection(bins []Bin, n int) selection {
 	return selection{bins: bins, n: n, least: math.Inf(-1), left: math.Inf(-1)}
 }
 
-// before is the order of answers: by count, largest first, then by id.
+// before is the order of answers: by descending count, then by id.
 func before(a, b Bin) bool {
 	return a.Count > b.Count || a.Count == b.Count && a.ID < b.ID
 }
@@ -40,7 +40,7 @@ func (s *selection) last() Bin {
 	return s.bins[0]
 }
 
-// sorted are the bins kept, the first first. It ends the selection.
+// sorted are the bins kept, in order. It ends the selection.
 func (s *selection) sorted() []Bin {
 	if s.n > sortedMax {
 		if len(s.bins) < s.n {
@@ -51,7 +51,7 @@ func (s *selection) sorted() []Bin {
 	return s.bins
 }
 
-// offer takes a bin whose count is not below least.
+// offer offers a bin whose count is not below least.
 func (s *selection) offer(b Bin) {
 	if s.n <= sortedMax {
 		s.insert(b)
@@ -65,7 +65,7 @@ func (s *selection) offer(b Bin) {
 		return
 	}
 	if !before(b, s.bins[0]) {
-		s.left = b.Count // which is least, and no bin that was left out before counts more
+		s.left = b.Count // it equals least, and no bin left out before counts more
 		return
 	}
 	s.left = s.bins[0].Count
@@ -74,7 +74,7 @@ func (s *selection) offer(b Bin) {
 	s.least = s.bins[0].Count
 }
 
-// insert offers to a selection that is kept in order.
+// insert is offer for a selection that is kept sorted.
 func (s *selection) insert(b Bin) {
 	i := len(s.bins)
 	if i < s.n {
@@ -124,7 +124,7 @@ func sink(h []Bin, i int) {
 	h[i] = b
 }
 
-// sortHeap puts the first first.
+// sortHeap sorts a heap in the order of before.
 func sortHeap(h []Bin) {
 	for n := len(h) - 1; n > 0; n-- {
 		h[0], h[n] = h[n], h[0]

@@ -21,45 +21,45 @@ const (
 
 // SetParams say how a Set is made.
 type SetParams struct {
-	// K is how many hashes are kept, 16 to 65536; 0 means 1024. The relative standard error of a count is 1/sqrt(K-1),
-	// that of a Jaccard similarity J at most sqrt(J(1-J)/K): at K = 1024 3.1% and 0.016.
+	// K is the number of hashes kept, 16 to 65536; 0 means 1024. The relative standard error of a count is 1/sqrt(K-1),
+	// and the error of a Jaccard similarity J is at most sqrt(J(1-J)/K): at K = 1024, 3.1% and 0.016.
 	K int
-	// Members keeps the members themselves of the hashes kept: a uniform sample of the set.
+	// Members keeps, with each hash, the member itself: a uniform sample of the set.
 	Members bool
-	// Signature is how many 8-bit registers stand next to the hashes for SimilarityGraph, a power of two from 64 to
-	// 65536; 0 means 1024, negative none.
+	// Signature is the number of 8-bit registers that SimilarityGraph uses, a power of two from 64 to 65536; 0 means
+	// 1024, a negative number means none.
 	Signature int
-	// Hash is how the caller hashes.
+	// Hash is the hash function and seed of the caller's hashes.
 	Hash Hash
 }
 
-// Set summarises a set of things by the k smallest of their 64-bit hashes, so that sets can be compared: how large they
-// are, their union, what they share, how similar they are. Make one with NewSet.
+// Set summarises a set of things by the k smallest of their 64-bit hashes, so that sets can be compared: their sizes,
+// their union, their intersection and their similarity. NewSet makes one.
 //
-// Up to k things everything is exact. Beyond, theta is the (k+1)-th smallest hash as a fraction of 2^64: the share of
+// Up to k things everything is exact. Beyond k, theta is the (k+1)-th smallest hash as a fraction of 2^64: the share of
 // all things whose hashes are kept. A count of x hashes stands for x / theta things without bias (Bar-Yossef et al.
-// 2002, Beyer et al. 2007; with theta apart from the sample: Dasgupta, Lang, Rhodes, Thaler 2016). What is kept is a
-// uniform sample of the members.
+// 2002, Beyer et al. 2007; with theta apart from the sample: Dasgupta, Lang, Rhodes, Thaler 2016). The hashes kept are
+// a uniform sample of the members.
 //
-// A Set of more than k things also has a signature: the hashes are dealt to registers by their lower bits, and each
-// holds the least of its share as -8 log2 (hash/2^64), rounded up, by which pairs are compared ten times as fast (see
+// A Set of more than k things also has a signature. The lower bits of a hash choose a register, and each register holds
+// the least of its hashes as -8 log2 (hash/2^64), rounded up. Comparing pairs by signatures is ten times as fast (see
 // SimilarityGraph). Registers are full at 2^31 things each.
 //
-// The state is a function of the set of (hash, member) alone: no order, repetition or grouping of Add and Merge makes a
-// difference.
+// The state is a function of the set of (hash, member) alone. The order, repetition and grouping of Add and Merge make
+// no difference.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type Set struct {
 	p         SetParams
-	hashes    []uint64 // rising, all below theta, with the late at most k
-	members   []string // as hashes, when they are kept
-	late      *lateSet // none of them in hashes; nil until a set is large
+	hashes    []uint64 // ascending, all below theta; with late at most k
+	members   []string // in the order of hashes, when they are kept
+	late      *lateSet // hashes not yet in hashes; nil until a set is large
 	named     int      // bytes of all members
 	theta     uint64   // the least hash that was left out; 0 when none was
 	signature []uint8  // while theta is not 0
 }
 
-// NewSet is an empty Set. It answers ErrParams for parameters out of range.
+// NewSet is an empty Set. It returns ErrParams for parameters out of range.
 func NewSet(p SetParams) (Set, error) {
 	if p.K == 0 {
 		p.K = SetKDefault
@@ -81,22 +81,23 @@ func NewSet(p SetParams) (Set, error) {
 	return Set{p: p}, nil
 }
 
-// Params are those it was made with, or, after a merge, would have to be made with.
+// Params are the present parameters: those of the constructor, unless a merge has changed them.
 func (s *Set) Params() SetParams { return s.p }
 
-// Len is how many hashes are kept.
+// Len is the number of hashes kept.
 func (s *Set) Len() int { return len(s.hashes) + s.late.len() }
 
-// Hashes are the hashes kept, rising, good to be read until s changes, and theta, the least that was left out; 0 if
-// none was.
+// Hashes are the hashes kept, ascending, valid until s changes. theta is the least hash that was left out, or 0 if none
+// was.
 func (s *Set) Hashes() (hashes []uint64, theta uint64) { return s.settled().hashes, s.theta }
 
-// Exact says whether every thing is kept: all answers are exact then, save for equal hashes.
+// Exact says whether every thing is kept. Then all answers are exact, except for things with equal hashes.
 func (s *Set) Exact() bool { return s.theta == 0 }
 
-// Add adds the thing of this hash. member is kept, copied, when members are, and ignored otherwise; of two members with
-// the same hash the lesser stays. A member longer than SetMemberMax is cut to that. A hash that is kept moves up to k
-// others, and of more than 2,048 some hundreds on average; of n things about k (1 + ln n/k) are kept.
+// Add adds the thing with this hash. member is copied and kept if Params.Members, and ignored otherwise. Of two members
+// with the same hash, the lesser is kept. A member longer than SetMemberMax is cut to that length. Inserting a hash
+// moves up to k other hashes, or some hundreds on average when there are more than 2,048. Of n things, about k (1 + ln
+// n/k) are inserted.
 func (s *Set) Add(hash uint64, member []byte) {
 	if s.theta != 0 {
 		s.sign(hash)
@@ -126,7 +127,7 @@ func (s *Set) Add(hash uint64, member []byte) {
 	s.insert(min(i, len(s.hashes)), hash, text)
 }
 
-// rename gives the thing at i of a list a member's name, if that is the lesser.
+// rename replaces the member at i of a list by member, if member is less.
 func (s *Set) rename(members []string, i int, member []byte) {
 	if s.p.Members && string(member) < members[i] {
 		s.named += len(member) - len(members[i])
@@ -134,8 +135,8 @@ func (s *Set) rename(members []string, i int, member []byte) {
 	}
 }
 
-// leaveOut makes room for a hash, unless it is itself the largest, and says whether it did. It moves theta to what is
-// left out.
+// leaveOut makes room for a hash, and returns true, unless the hash is itself the largest. theta becomes the hash that
+// is left out.
 func (s *Set) leaveOut(hash uint64) bool {
 	s.startSignature()
 	s.sign(hash)
@@ -152,8 +153,8 @@ func (s *Set) leaveOut(hash uint64) bool {
 	return true
 }
 
-// Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on. Sets that differ in hash, in
-// whether they keep members or in the signature are refused with ErrIncompatible, and nothing has changed.
+// Merge adds all things of o; o does not change. Of two K, the lower is kept. Merge returns ErrIncompatible for sets
+// that differ in hash, in Members or in the signature, and then nothing has changed.
 func (s *Set) Merge(o *Set) error {
 	if err := s.compatible(o); err != nil {
 		return err
@@ -186,7 +187,7 @@ func (s *Set) Merge(o *Set) error {
 	return nil
 }
 
-// bytesIn is how many bytes members have.
+// bytesIn is the total length of members.
 func bytesIn(members []string) (n int) {
 	for _, m := range members {
 		n += len(m)
@@ -204,7 +205,7 @@ func (s *Set) compatible(o *Set) error {
 	return nil
 }
 
-// leastTheta is the lower of two, where 0 is none.
+// leastTheta is the lower of two thetas; 0 means that there is no theta.
 func leastTheta(a, b uint64) uint64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -212,15 +213,15 @@ func leastTheta(a, b uint64) uint64 {
 	return a
 }
 
-// union walks over two rising lists at once.
+// union walks over two ascending lists at once.
 type union struct {
 	a, b     []uint64
-	i, j     int // what is next
+	i, j     int // the next positions in a and b
 	hash     uint64
 	inA, inB bool
 }
 
-// next moves to the next hash, if it is below theta (0: none).
+// next moves to the next hash, and says whether it is below theta (0: no limit).
 func (u *union) next(theta uint64) bool {
 	moreA, moreB := u.i < len(u.a), u.j < len(u.b)
 	if !moreA && !moreB {
@@ -252,7 +253,7 @@ func (u *union) member(a, b *Set) string {
 // SetEstimate is an estimate and its standard error.
 type SetEstimate struct{ Value, StdErr float64 }
 
-// SetOverlap is how two sets lie to each other.
+// SetOverlap describes how two sets overlap.
 type SetOverlap struct {
 	Union, Intersection SetEstimate
 	OnlyA, OnlyB        SetEstimate
@@ -260,11 +261,11 @@ type SetOverlap struct {
 	Jaccard SetEstimate
 }
 
-// Estimate is how many things the set has, with a relative standard error of 1/sqrt(k-1), or exactly up to k. It does
-// not write.
+// Estimate is the number of things in the set, with a relative standard error of 1/sqrt(k-1); it is exact up to k
+// things. It does not write.
 func (s *Set) Estimate() SetEstimate { return estimateOf(s.Len(), s.share()) }
 
-// share is theta as a fraction: of how many things the hashes are kept.
+// share is theta as a fraction: the share of all things whose hashes are kept.
 func (s *Set) share() float64 { return shareOf(s.theta) }
 
 func shareOf(theta uint64) float64 {
@@ -274,8 +275,8 @@ func shareOf(theta uint64) float64 {
 	return float64(float64(theta) * 0x1p-64)
 }
 
-// estimateOf scales a count up from a share of all things. What was not found in a sample is as uncertain as what was
-// found once.
+// estimateOf scales a count up from a share of all things. A thing that was not found in the sample is as uncertain as
+// a thing found once.
 func estimateOf(count int, share float64) SetEstimate {
 	if share == 1 {
 		return SetEstimate{Value: float64(count)}
@@ -284,9 +285,10 @@ func estimateOf(count int, share float64) SetEstimate {
 	return SetEstimate{Value: float64(count) / share, StdErr: math.Sqrt(float64(n*(1-share))) / share}
 }
 
-// Compare estimates union, intersection, differences and Jaccard similarity from the hashes below the lesser theta of
-// the two, which is a uniform sample of the union of at least the lesser k. Standard errors are those of sampling.
-// Different hashes or signatures are refused with ErrIncompatible. It does not write, and takes about 3 us at k = 1024.
+// Compare estimates union, intersection, differences and Jaccard similarity. It uses the hashes below the lesser of the
+// two thetas, which are a uniform sample of the union, of at least the lesser k things. Standard errors are sampling
+// errors. Compare returns ErrIncompatible for different hashes or signatures. It does not write, and takes about 3 us
+// at k = 1024.
 func (s *Set) Compare(o *Set) (SetOverlap, error) {
 	if err := s.compatible(o); err != nil {
 		return SetOverlap{}, err
@@ -304,7 +306,7 @@ func (s *Set) Compare(o *Set) (SetOverlap, error) {
 	}, nil
 }
 
-// below is the part of rising hashes that is below theta (0: all).
+// below is the part of ascending hashes that is below theta (0: all).
 func below(hashes []uint64, theta uint64) []uint64 {
 	if theta == 0 {
 		return hashes
@@ -313,7 +315,7 @@ func below(hashes []uint64, theta uint64) []uint64 {
 	return hashes[:i]
 }
 
-// shared counts what two rising lists have in common. No branch depends on the hashes.
+// shared counts the common hashes of two ascending lists. No branch depends on the hashes.
 func shared(a, b []uint64) (both int) {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
@@ -331,11 +333,11 @@ func shared(a, b []uint64) (both int) {
 	return both
 }
 
-// unknownShare is a share that a sample says nothing about: it holds nothing of the whole. Its interval is 0 to 1.
+// unknownShare is the answer for a share when the sample holds nothing of the whole. Its interval is 0 to 1.
 var unknownShare = SetEstimate{StdErr: 1}
 
-// jaccardOf is a proportion in a sample without replacement; its error is taken at a proportion half a thing away from
-// 0 and 1.
+// jaccardOf is a proportion in a sample without replacement. Its standard error is computed from the proportion with
+// half a thing added, so that it is not 0 at proportions 0 and 1.
 func jaccardOf(both, all int, share float64) SetEstimate {
 	switch {
 	case all == 0 && share < 1:
@@ -351,7 +353,7 @@ func jaccardOf(both, all int, share float64) SetEstimate {
 	return e
 }
 
-// Sample calls f with up to n things kept, in the order of their hashes: the first n are a uniform sample of the set.
+// Sample calls f with up to n of the things kept, in the order of their hashes: they are a uniform sample of the set.
 // member is empty when members are not kept.
 func (s *Set) Sample(n int, f func(hash uint64, member string)) {
 	s = s.settled()
@@ -364,15 +366,15 @@ func (s *Set) Sample(n int, f func(hash uint64, member string)) {
 	}
 }
 
-// Members are the members of the n least hashes kept, a uniform sample of the set; none when members are not kept. It
-// does not write.
+// Members are the members of the n least hashes kept, a uniform sample of the set. It returns none when members are not
+// kept. It does not write.
 func (s *Set) Members(n int) []string {
 	members := s.settled().members
 	return slices.Clone(members[:max(0, min(n, len(members)))])
 }
 
-// Reduced is what a merge with a set of a lower k leaves, within SetKMin and its own k, without members: good to be
-// read, compared and encoded until s changes. It does not write.
+// Reduced is the set as a merge with a set of a lower k would leave it, without members. k is bounded by SetKMin and
+// the k of s. The result may be read, compared and encoded until s changes. Reduced does not write.
 func (s *Set) Reduced(k int) Set {
 	s = s.nameless().settled()
 	c := *s
@@ -387,8 +389,8 @@ func (s *Set) Reduced(k int) Set {
 	return c
 }
 
-// Named is the set with the members of its n least hashes, and without the names of all others: good to be read and
-// encoded until s changes. It does not write.
+// Named is the set with the members of its n least hashes only; all other members are empty. The result may be read and
+// encoded until s changes. Named does not write.
 func (s *Set) Named(n int) Set {
 	c := *s.settled()
 	if !c.p.Members || n >= len(c.members) {
@@ -399,14 +401,14 @@ func (s *Set) Named(n int) Set {
 	return c
 }
 
-// nameless is the set without members, to be read until s changes.
+// nameless is the set without members, readable until s changes.
 func (s *Set) nameless() *Set {
 	c := *s
 	c.p.Members, c.members, c.named, c.late = false, nil, 0, s.late.nameless()
 	return &c
 }
 
-// Clone is a copy that shares nothing that changes.
+// Clone is a copy that shares no memory that changes.
 func (s *Set) Clone() Set {
 	c := *s
 	c.hashes, c.members, c.signature = slices.Clone(s.hashes), slices.Clone(s.members), slices.Clone(s.signature)
@@ -419,7 +421,7 @@ func (s *Set) Clone() Set {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (s *Set) Size() int {
 	return 136 + 8*cap(s.hashes) + 16*cap(s.members) + s.late.size() + cap(s.signature) + s.named
 }
@@ -433,7 +435,7 @@ func (s *Set) Size() int {
 //	signature  1 byte: log2 of its registers, 255 when there is none
 //	count      uvarint, of hashes
 //	theta      8 bytes, little endian, if it is there
-//	hashes     8 bytes each, little endian, rising
+//	hashes     8 bytes each, little endian, ascending
 //	members    each a uvarint, its length, and its bytes
 //	registers  1 byte each, if theta is there and a signature is kept
 
@@ -466,8 +468,8 @@ func (s *Set) AppendBinary(b []byte) []byte {
 	return append(b, s.signature...)
 }
 
-// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces s by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (s *Set) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form := r.byte(), r.byte()

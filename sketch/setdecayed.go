@@ -13,53 +13,53 @@ const SetDecayedKMax = 4096
 
 // SetDecayedParams say how a SetDecayed is made.
 type SetDecayedParams struct {
-	// K is how many things are kept, 16 to 4096; 0 means 1024. The relative standard error of a sum over all things is
+	// K is the number of things kept, 16 to 4096; 0 means 1024. The relative standard error of a sum over all things is
 	// at most 1/sqrt(K-1).
 	K int
 	// HalfLife in microseconds, 1 to HalfLifeMax.
 	HalfLife Tick
-	// Members keeps the members themselves.
+	// Members keeps, with each thing, the member itself.
 	Members bool
-	// Hash is how the caller hashes.
+	// Hash is the hash function and seed of the caller's hashes.
 	Hash Hash
 }
 
-// SetDecayed summarises a set of things. Each weighs w = 2^-(age/h), its age being the time since it was last seen. The
-// summary is how many are around, a sample of them that prefers the recent, and how alike two such sets are. Make one
-// with NewSetDecayed.
+// SetDecayed summarises a set of things. Each has the weight w = 2^-(age/h); its age is the time since it was last
+// seen. The summary estimates the total weight, gives a sample that prefers recent things, and compares such sets.
+// NewSetDecayed makes one.
 //
-// Up to k things everything is exact. Beyond, the k of largest priority w/u are kept, u being the hash as a fraction of
-// 2^64, and tau is the largest priority that was left out. A thing kept stands for max(w, tau): the sum of that over
-// any part of the things is an unbiased estimate of the weight of that part (priority sampling; Duffield, Lund, Thorup
-// 2007), with variance at most the sum of tau max(0, tau - w). As time passes all priorities shrink alike: which are
-// the largest never changes.
+// Up to k things everything is exact. Beyond k, it keeps the k things with the largest priority w/u, where u is the
+// hash as a fraction of 2^64; tau is the largest priority that was left out. A kept thing stands for max(w, tau). The
+// sum of that over any part of the things is an unbiased estimate of the weight of that part (priority sampling;
+// Duffield, Lund, Thorup 2007), with variance at most the sum of tau max(0, tau - w). All priorities decay alike, so
+// their order never changes.
 //
-// A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times
-// they associate.
+// A thing 64 half-lives old counts as 0. Add and Merge commute and are idempotent; with equal latest times they
+// associate.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type SetDecayed struct {
 	p SetDecayedParams
 	fade
 	loss
-	latest  Tick     // no now was later
-	hashes  []uint64 // rising
-	times   []Tick   // as hashes: when last seen
-	ranks   []int64  // as hashes: log2(w/u) as seen from the landmark, in 2^-44
-	members []string // as hashes, when they are kept
+	latest  Tick     // the latest now of any call
+	hashes  []uint64 // ascending
+	times   []Tick   // in the order of hashes: when last seen
+	ranks   []int64  // in the order of hashes: log2(w/u) relative to the landmark, in 2^-44
+	members []string // in the order of hashes, when they are kept
 	named   int      // bytes of all members
-	oldest  Tick     // no thing was last seen before
+	oldest  Tick     // no thing was last seen earlier
 	tau     int64    // the largest rank that was left out
-	least   int      // the position of the least rank, -1 when not known
+	least   int      // the position of the least rank, -1 when unknown
 }
 
-// noRank is the tau of nothing.
+// noRank is the tau of a set that has left nothing out.
 const noRank = math.MinInt64
 
-// rankBits are those of a rank behind the point.
+// rankBits is the number of fractional bits of a rank.
 const rankBits = 44
 
-// NewSetDecayed is an empty SetDecayed. It answers ErrParams for parameters out of range.
+// NewSetDecayed is an empty SetDecayed. It returns ErrParams for parameters out of range.
 func NewSetDecayed(p SetDecayedParams) (SetDecayed, error) {
 	if p.K == 0 {
 		p.K = SetKDefault
@@ -77,17 +77,18 @@ func NewSetDecayed(p SetDecayedParams) (SetDecayed, error) {
 	return SetDecayed{p: p, fade: fade{halfLife: p.HalfLife}, tau: noRank, least: -1}, nil
 }
 
-// Params are those it was made with, or, after a merge, would have to be made with.
+// Params are the present parameters: those of the constructor, unless a merge has changed them.
 func (s *SetDecayed) Params() SetDecayedParams { return s.p }
 
-// Len is how many things are kept.
+// Len is the number of things kept.
 func (s *SetDecayed) Len() int { return len(s.hashes) }
 
-// Hashes are the hashes kept, rising, good to be read until s changes, and whether these are all that still count.
+// Hashes are the hashes kept, ascending, valid until s changes. all says whether they are all things that still count.
 func (s *SetDecayed) Hashes() (hashes []uint64, all bool) { return s.hashes, s.threshold() == noRank }
 
-// Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. member is kept
-// as Set.Add does. It takes time proportional to k when the thing is new and among the k largest.
+// Add adds the thing with this hash, seen at time t, which must not be after now; now must not be before the now of any
+// earlier call. member is kept as Set.Add does. It takes time proportional to k when the thing is new and among the k
+// largest.
 func (s *SetDecayed) Add(now, t Tick, hash uint64, member []byte) {
 	s.advance(now)
 	if len(s.times) > 0 && s.tooOld(s.oldest) {
@@ -104,7 +105,7 @@ func (s *SetDecayed) Add(now, t Tick, hash uint64, member []byte) {
 	s.see(hash, t, text)
 }
 
-// advance takes the time, and moves the landmark when it must.
+// advance sets the latest time, and moves the landmark when necessary.
 func (s *SetDecayed) advance(now Tick) {
 	s.latest = max(s.latest, now)
 	if mark, move := s.due(s.latest); move {
@@ -112,7 +113,7 @@ func (s *SetDecayed) advance(now Tick) {
 	}
 }
 
-// rebase moves to a later landmark, and forgets.
+// rebase moves to a later landmark, and removes what is too old.
 func (s *SetDecayed) rebase(mark int64) {
 	shift := mark - s.mark
 	s.mark = mark
@@ -128,10 +129,10 @@ func (s *SetDecayed) rebase(mark int64) {
 	s.forget()
 }
 
-// tooOld: what was last seen then counts as nothing.
+// tooOld says whether a thing last seen at t counts as 0.
 func (s *SetDecayed) tooOld(t Tick) bool { return (s.latest-t)/decayedHorizon >= s.halfLife }
 
-// threshold is tau, unless all that it stands for is too old: what was left out weighs no more than tau.
+// threshold is tau, or noRank if everything left out is too old: what was left out weighs no more than tau.
 func (s *SetDecayed) threshold() int64 {
 	if s.tau == noRank || s.tau <= s.rank(s.latest, math.MaxUint64)-decayedHorizon<<rankBits {
 		return noRank
@@ -139,7 +140,7 @@ func (s *SetDecayed) threshold() int64 {
 	return s.tau
 }
 
-// forget drops what is too old, which nothing shows any more.
+// forget removes the things that are too old, which no answer shows.
 func (s *SetDecayed) forget() {
 	s.tau = s.threshold()
 	kept := 0
@@ -163,7 +164,7 @@ func (s *SetDecayed) forget() {
 	}
 }
 
-// rank is log2(w/u) from the landmark.
+// rank is log2(w/u) relative to the landmark.
 func (s *SetDecayed) rank(t Tick, hash uint64) int64 {
 	k, frac := exponent(t, s.mark, s.halfLife)
 	u := 64 - Log2(float64(hash|1))
@@ -206,7 +207,7 @@ func (s *SetDecayed) see(hash uint64, t Tick, member string) {
 	s.least = -1
 }
 
-// makeRoom leaves out the least of what there is and one more, and says whether that was not the one more.
+// makeRoom leaves out the least of the kept things and a new one; true if the new one can stay.
 func (s *SetDecayed) makeRoom(rank int64, hash uint64) bool {
 	if s.least < 0 {
 		s.least = s.findLeast()
@@ -220,7 +221,7 @@ func (s *SetDecayed) makeRoom(rank int64, hash uint64) bool {
 	return true
 }
 
-// before says whether the thing at i goes before one of this rank and hash.
+// before says whether the thing at i comes before a thing of this rank and hash.
 func (s *SetDecayed) before(i int, rank int64, hash uint64) bool {
 	return s.ranks[i] > rank || s.ranks[i] == rank && s.hashes[i] < hash
 }
@@ -244,9 +245,8 @@ func (s *SetDecayed) remove(i int) {
 	s.least = -1
 }
 
-// Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on, of the latest times the later.
-// Sets that differ in half-life, hash or in whether they keep members are refused with ErrIncompatible, and nothing has
-// changed.
+// Merge adds all things of o; o does not change. Of two K, the lower is kept, and of two latest times, the later. Merge
+// returns ErrIncompatible for sets that differ in half-life, hash or Members, and then nothing changes.
 func (s *SetDecayed) Merge(o *SetDecayed) error {
 	if err := s.compatible(o); err != nil {
 		return err
@@ -278,7 +278,7 @@ func (s *SetDecayed) Merge(o *SetDecayed) error {
 	return nil
 }
 
-// alignWith brings both to the later time and landmark.
+// alignWith advances both sets to the later time and landmark.
 func (s *SetDecayed) alignWith(c *SetDecayed) {
 	now := max(s.latest, c.latest)
 	s.advance(now)
@@ -296,8 +296,8 @@ func (s *SetDecayed) compatible(o *SetDecayed) error {
 	return nil
 }
 
-// Estimate is how many distinct things there are at a time, each counted as it has decayed. What is kept below the
-// threshold, since it came late where there was room again, counts with what was left out. It does not write.
+// Estimate is the total weight of the distinct things at a time: each counts as it has decayed. Things kept below the
+// threshold, which came late when there was room again, count with what was left out. It does not write.
 func (s *SetDecayed) Estimate(at Tick) SetEstimate {
 	threshold := s.threshold()
 	tau := weightOf(threshold)
@@ -310,7 +310,7 @@ func (s *SetDecayed) Estimate(at Tick) SetEstimate {
 		sum += max(w, tau)
 		variance += float64(tau * max(0, tau-w))
 	}
-	if tau > 0 { // what was not found is as uncertain as what was found once
+	if tau > 0 { // a thing that was not found is as uncertain as a thing found once
 		variance = max(variance, float64(tau*tau))
 	}
 	scale := s.scale(at)
@@ -325,8 +325,8 @@ func weightOf(rank int64) float64 {
 	return Exp2(rank>>rankBits, uint64(rank)<<(64-rankBits))
 }
 
-// Sample calls f with every thing kept and the weight that it stands for at a time: their sum over any part of the
-// things estimates the weight of that part. member is empty when members are not kept. It does not write.
+// Sample calls f with every thing kept and the weight that it stands for at a time. The sum of these weights over any
+// part of the things estimates the weight of that part. member is empty when members are not kept. It does not write.
 func (s *SetDecayed) Sample(at Tick, f func(hash uint64, member string, weight float64)) {
 	threshold := s.threshold()
 	tau, scale := weightOf(threshold), s.scale(at)
@@ -342,13 +342,13 @@ func (s *SetDecayed) Sample(at Tick, f func(hash uint64, member string, weight f
 	}
 }
 
-// Compare estimates how two sets lie to each other at a time; see OverlapDecayed. It does not write.
+// Compare estimates how two sets overlap at a time; see OverlapDecayed. It does not write.
 func (s *SetDecayed) Compare(o *SetDecayed, at Tick) (SetsOverlap, error) {
 	return OverlapDecayed([]*SetDecayed{s, o}, at)
 }
 
-// Members are the members of the n things of the largest priority, a sample that prefers the recent, largest first;
-// none when members are not kept. It does not write.
+// Members are the members of the n things of the largest priority, largest first: a sample that prefers recent things.
+// It returns none when members are not kept. It does not write.
 func (s *SetDecayed) Members(n int) []string {
 	if !s.p.Members {
 		return nil
@@ -365,7 +365,7 @@ func (s *SetDecayed) Members(n int) []string {
 	return names
 }
 
-// byPriority are the positions of things, the largest priority first.
+// byPriority are the positions of the things, the largest priority first.
 func (s *SetDecayed) byPriority() []int {
 	order := make([]int, len(s.hashes))
 	for i := range order {
@@ -377,8 +377,8 @@ func (s *SetDecayed) byPriority() []int {
 	return order
 }
 
-// Reduced is a copy without members that keeps k things, within SetKMin and what it keeps now: what it would be had it
-// been made so. It does not write.
+// Reduced is a copy without members that keeps k things, within SetKMin and the present K: the set as it would be if it
+// had been made with that K. It does not write.
 func (s *SetDecayed) Reduced(k int) SetDecayed {
 	c := *s
 	c.p.Members, c.members, c.named = false, nil, 0
@@ -398,28 +398,28 @@ func (s *SetDecayed) Reduced(k int) SetDecayed {
 	return c
 }
 
-// Last is the latest time it was told, which no event was after.
+// Last is the latest now of any call; no event was later.
 func (s *SetDecayed) Last() Tick { return s.latest }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (s *SetDecayed) Reached() Tick { return s.latest }
 
 // Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks
-// after the first such. It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh
-// of the threshold.
+// after the first such tick. It is 0 when nothing was ever added. Where something is lost, Death waits until lost is a
+// seventh of the threshold.
 func (s *SetDecayed) Death(threshold float64) Tick {
 	return max(Faded(s.Estimate(s.latest).Value, s.latest, s.p.HalfLife, threshold), s.loss.faded(s.halfLife, threshold))
 }
 
-// Clone is a copy that shares nothing that changes.
+// Clone is a copy that shares no memory that changes.
 func (s *SetDecayed) Clone() SetDecayed {
 	c := *s
 	c.hashes, c.times, c.ranks, c.members = slices.Clone(s.hashes), slices.Clone(s.times), slices.Clone(s.ranks), slices.Clone(s.members)
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (s *SetDecayed) Size() int {
 	return 200 + 8*(cap(s.hashes)+cap(s.times)+cap(s.ranks)) + 16*cap(s.members) + s.named
 }
@@ -434,8 +434,8 @@ func (s *SetDecayed) Size() int {
 //	lost       in version 2: 4 bytes, the upper half of a double above 0, and a uvarint, since when
 //	tau        8 bytes, little endian, if it is there
 //	count      uvarint, of things
-//	things     each 8 bytes, little endian, its hash, rising, a uvarint, its age at the latest time, and, when members are kept, a uvarint,
-//	           the member's length, and its bytes
+//	things     each 8 bytes, little endian, its hash, ascending; a uvarint, its age at the latest time; and, when
+//	           members are kept, a uvarint, the member's length, and its bytes
 
 const setDecayedVersion = 1
 
@@ -474,8 +474,8 @@ func (s *SetDecayed) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was. A union may keep more things than
+// Decode replaces s by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change. A union may keep more things than
 // SetDecayedKMax; see UniteDecayed.
 func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
@@ -492,14 +492,14 @@ func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	if err != nil {
 		return nil, ErrCorrupt
 	}
-	n.p.K = int(k) // of a union
+	n.p.K = int(k) // K of a union may be larger
 	n.latest, n.mark, n.loss = latest, f.mark, lost
 	if now := n.landmark(latest); n.mark > now || now-n.mark > RebaseAfter {
 		return nil, ErrCorrupt
 	}
 	if form&2 != 0 {
 		n.tau = int64(binary.LittleEndian.Uint64(r.take(8)))
-		// no priority is above 2^64 of now
+		// no priority is above 2^64 at now
 		r.ok = r.ok && n.tau == n.threshold() && n.tau != noRank && n.tau <= n.rank(latest, 0)
 	}
 	if !r.ok || !n.decodeThings(&r) {

@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// SimilarityGraphDecayed compares all pairs of decayed sets (see OverlapDecayed; the similarity of two does not change
-// while both only fade) and answers for each its strongest links, most similar first and then by index, without those
-// of similarity 0. Different half-lives or hashes are refused with ErrIncompatible. It does not write.
+// SimilarityGraphDecayed compares all pairs of decayed sets (see OverlapDecayed; the similarity of two sets does not
+// change while both only fade). It returns, for each set, its strongest links, ordered by descending similarity and
+// then by index, without links of similarity 0. It returns ErrIncompatible for different half-lives or hashes. It does
+// not write.
 //
-// Only pairs that share a thing are looked at: a list of who has each gives the weight of what two share, and the
-// weight of their union is that of both above the larger tau less what they share. Time and memory are proportional to
-// the number of things and, for time, of those shared by pairs: 0.15 s for 1,000 sets of 224 things that share few, 0.4
-// s where pairs share a tenth.
+// Only pairs that share a thing are compared. A list of the sets that have each thing gives the weight that two sets
+// share. The weight of their union is the weight of both above the larger tau, less the shared weight. Memory is
+// proportional to the number of things. Time is proportional to that, and to the number of things shared by pairs: 0.15
+// s for 1,000 sets of 224 things that share few, 0.4 s where pairs share a tenth.
 func SimilarityGraphDecayed(sets []*SetDecayed, links int) ([][]SetLink, error) {
 	graph := make([][]SetLink, len(sets))
 	if len(sets) == 0 || links <= 0 {
@@ -35,8 +36,8 @@ func SimilarityGraphDecayed(sets []*SetDecayed, links int) ([][]SetLink, error) 
 	for i := range nodes {
 		bounds[i] = nodes[i].bound
 	}
-	shares := make([]float64, len(sets)) // what the present one shares with each
-	var touched []int                    // those it shares anything with
+	shares := make([]float64, len(sets)) // the weight that the present set shares with each
+	var touched []int                    // the sets with a share above 0
 	for i := range nodes {
 		touched = nodes[i].share(things, bounds, shares, touched[:0])
 		for _, j := range touched {
@@ -59,7 +60,7 @@ func SimilarityGraphDecayed(sets []*SetDecayed, links int) ([][]SetLink, error) 
 	return graph, nil
 }
 
-// thing is one that a set has.
+// thing is a thing in a set.
 type thing struct {
 	hash   uint64
 	node   int
@@ -67,7 +68,7 @@ type thing struct {
 	weight float64
 }
 
-// thingsOf lists what sets have, by hash and then by set.
+// thingsOf lists the things of all sets, by hash and then by set.
 func thingsOf(samples []sample) (things []thing) {
 	for i := range samples {
 		s := &samples[i]
@@ -81,20 +82,20 @@ func thingsOf(samples []sample) (things []thing) {
 	return things
 }
 
-// decayedNode is a decayed set as its graph looks at it.
+// decayedNode is a decayed set prepared for the graph.
 type decayedNode struct {
 	bound
 	ranks []int64 // of its things, largest first
-	// weights of its things, largest first, and what the first so many sum up to
+	// the weights of its things, largest first; sums[i] is the sum of the first i
 	weights, sums []float64
-	things        []int // where they stand in the list of all
+	things        []int // their positions in the list of all things
 	strongest
 }
 
-// bound is what a set leaves out.
+// bound describes what a set leaves out.
 type bound struct {
 	tau    int64
-	stands float64 // what a thing of rank tau weighs
+	stands float64 // the weight of rank tau
 }
 
 func newDecayedNode(s *sample, links int) decayedNode {
@@ -108,8 +109,8 @@ func newDecayedNode(s *sample, links int) decayedNode {
 	return n
 }
 
-// above is what the things above a tau, which is not below the node's own, stand for: those that weigh more for
-// themselves, the others for what tau weighs.
+// above is the weight of the node's things above tau, which must not be below the node's own tau. A thing counts its
+// own weight, but at least stands, the weight of tau.
 func (n *decayedNode) above(tau int64, stands float64) float64 {
 	count, _ := slices.BinarySearchFunc(n.ranks, tau, func(rank, tau int64) int {
 		if rank > tau {
@@ -127,8 +128,8 @@ func (n *decayedNode) above(tau int64, stands float64) float64 {
 	return n.sums[heavy] + float64(float64(count-heavy)*stands)
 }
 
-// share adds up what the node shares with each later one, and appends those it shares anything with to touched, by
-// index.
+// share adds up the weight that the node shares with each later node, and appends the nodes with a shared thing to
+// touched, by index.
 func (n *decayedNode) share(things []thing, bounds []bound, shares []float64, touched []int) []int {
 	for _, at := range n.things {
 		one := &things[at]

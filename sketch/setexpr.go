@@ -7,35 +7,35 @@ import (
 	"slices"
 )
 
-// SetSampleMax bounds how many things the sample of a union has.
+// SetSampleMax is the most things in the sample of a union.
 const SetSampleMax = 1 << 16
 
-// SetOp is how a SetExpr makes a set of others.
+// SetOp is the operator of a SetExpr.
 type SetOp uint8
 
 // Operators of a SetExpr.
 const (
 	SetLeaf  SetOp = iota // the set at index Leaf
-	SetOr                 // things of any
-	SetAnd                // things of all
-	SetMinus              // things of the first that are in no other
-	SetXor                // things of an odd number of them
-	SetLeast              // things of at least Leaf of them
+	SetOr                 // things in any operand
+	SetAnd                // things in all operands
+	SetMinus              // things in the first operand and in no other
+	SetXor                // things in an odd number of operands
+	SetLeast              // things in at least Leaf operands
 )
 
-// SetExpr is a set made of others. Of decayed sets it is taken level by level: at each weight it is made of the plain
-// sets of those things that weigh more. So a thing weighs in a union what it weighs most, in an intersection what it
-// weighs least, and in a difference what it weighs more in the first.
+// SetExpr is a set computed from others. For decayed sets it applies at each weight: to the plain sets of the things
+// that weigh more. So the weight of a thing in a union is its largest weight in any set, and in an intersection its
+// least. In a difference it is the excess of its weight in the first set over all others.
 type SetExpr struct {
 	Op   SetOp
-	Leaf int // of SetLeaf an index, of SetLeast a number
+	Leaf int // of SetLeaf an index, of SetLeast a number of operands
 	Of   []SetExpr
 }
 
 // LeafExpr is the i-th set.
 func LeafExpr(i int) SetExpr { return SetExpr{Leaf: i} }
 
-// leaves marks those that an expression is made of.
+// leaves marks the sets that an expression uses.
 func (e *SetExpr) leaves(used []bool) {
 	if e.Op == SetLeaf {
 		used[e.Leaf] = true
@@ -45,7 +45,7 @@ func (e *SetExpr) leaves(used []bool) {
 	}
 }
 
-// check says whether all leaves are below n, and every operator has operands. A union of nothing is empty.
+// check returns ErrParams unless all leaves are below n and every operator except SetOr has operands.
 func (e *SetExpr) check(n int) error {
 	if e.Op == SetLeaf && (e.Leaf < 0 || e.Leaf >= n) {
 		return fmt.Errorf("%w: set expression: leaf %d of %d", ErrParams, e.Leaf, n)
@@ -61,8 +61,8 @@ func (e *SetExpr) check(n int) error {
 	return nil
 }
 
-// SizesOf estimates how many things each expression of sets has. The sample of each is that of the union of its own
-// leaves, so that an expression has one estimate, whatever else is asked. It does not write.
+// SizesOf estimates how many things each expression has. The sample of an expression is the sample of the union of its
+// own leaves. So an expression has one estimate, whatever other expressions are in the query. It does not write.
 func SizesOf(sets []*Set, exprs []SetExpr) ([]SetEstimate, error) {
 	out := make([]SetEstimate, len(exprs))
 	for i := range exprs {
@@ -77,7 +77,7 @@ func SizesOf(sets []*Set, exprs []SetExpr) ([]SetEstimate, error) {
 	return out, nil
 }
 
-// OverlapOf is Overlap of sets that expressions make of others.
+// OverlapOf is Overlap for sets given by expressions.
 func OverlapOf(sets []*Set, exprs []SetExpr) (SetsOverlap, error) {
 	w, err := plainWalk(sets, overlapExprs(exprs))
 	if err != nil {
@@ -90,7 +90,7 @@ func OverlapOf(sets []*Set, exprs []SetExpr) (SetsOverlap, error) {
 	}, nil
 }
 
-// JaccardOf is the Jaccard similarity of two sets that expressions make of others, from the sample of their own leaves.
+// JaccardOf is the Jaccard similarity of two sets given by expressions, from the sample of their own leaves.
 func JaccardOf(sets []*Set, a, b SetExpr) (SetEstimate, error) {
 	own, moved := ownLeaves(sets, &SetExpr{Op: SetOr, Of: []SetExpr{a, b}})
 	o, err := OverlapOf(own, moved.Of)
@@ -104,7 +104,7 @@ func JaccardOfDecayed(sets []*SetDecayed, a, b SetExpr, at Tick) (SetEstimate, e
 	return o.Jaccard, err
 }
 
-// overlapExprs are union, intersection, and the first without the others.
+// overlapExprs are the union, the intersection, and the first expression without the others.
 func overlapExprs(exprs []SetExpr) []SetExpr {
 	only := SetExpr{Op: SetMinus, Of: exprs}
 	if len(exprs) == 0 {
@@ -113,7 +113,7 @@ func overlapExprs(exprs []SetExpr) []SetExpr {
 	return []SetExpr{{Op: SetOr, Of: exprs}, {Op: SetAnd, Of: exprs}, only}
 }
 
-// ownLeaves are the sets that an expression is made of, and the expression of these.
+// ownLeaves are the sets that an expression uses, and the expression with indexes into these.
 func ownLeaves[S any](sets []S, e *SetExpr) ([]S, SetExpr) {
 	used := make([]bool, len(sets))
 	e.leaves(used)
@@ -138,13 +138,13 @@ func (e *SetExpr) moved(at []int) SetExpr {
 	return out
 }
 
-// counted is how many hashes of a sample each expression has.
+// counted is, for each expression, the number of its hashes in a sample.
 type counted struct {
 	theta  uint64
 	counts []int
 }
 
-// plainWalk takes the hashes below the least theta of all sets, up to SetSampleMax: a uniform sample of their union.
+// plainWalk reads the hashes below the least theta of all sets, up to SetSampleMax: a uniform sample of their union.
 func plainWalk(sets []*Set, exprs []SetExpr) (counted, error) {
 	out := counted{counts: make([]int, max(3, len(exprs)))}
 	for i := range exprs {
@@ -197,7 +197,7 @@ func SizesOfDecayed(sets []*SetDecayed, exprs []SetExpr, at Tick) ([]SetEstimate
 	return out, nil
 }
 
-// OverlapOfDecayed is OverlapDecayed of sets that expressions make of others.
+// OverlapOfDecayed is OverlapDecayed for sets given by expressions.
 func OverlapOfDecayed(sets []*SetDecayed, exprs []SetExpr, at Tick) (SetsOverlap, error) {
 	w, scale, err := decayedWalk(sets, overlapExprs(exprs), at)
 	if err != nil {
@@ -213,7 +213,7 @@ func (e SetEstimate) times(scale float64) SetEstimate {
 	return SetEstimate{Value: float64(e.Value * scale), StdErr: float64(e.StdErr * scale)}
 }
 
-// weighed is what each expression weighs in a sample, with its variance, and the covariance of the first two.
+// weighed is the weight of each expression in a sample, with its variance, and the covariance of the first two.
 type weighed struct {
 	tau        float64
 	sums       []float64
@@ -222,7 +222,7 @@ type weighed struct {
 	things     int
 }
 
-// decayedWalk reads a sample of sets as seen from a time.
+// decayedWalk reads a sample of sets at a time. Its second result is the count of a stored unit at that time.
 func decayedWalk(sets []*SetDecayed, exprs []SetExpr, at Tick) (weighed, float64, error) {
 	for i := range exprs {
 		if err := exprs[i].check(len(sets)); err != nil {
@@ -236,7 +236,8 @@ func decayedWalk(sets []*SetDecayed, exprs []SetExpr, at Tick) (weighed, float64
 	return weighSamples(samples, exprs), scale, nil
 }
 
-// weighSamples takes the things above the largest tau of all sets, at most the SetSampleMax of the highest ranks.
+// weighSamples reads the things above the largest tau of all sets, at most the SetSampleMax things of the highest
+// ranks.
 func weighSamples(samples []sample, exprs []SetExpr) weighed {
 	n := max(3, len(exprs))
 	out := weighed{sums: make([]float64, n), variances: make([]float64, n)}
@@ -258,7 +259,7 @@ func weighSamples(samples []sample, exprs []SetExpr) weighed {
 	return out
 }
 
-// sampleTau is the rank above which things are in the sample of all.
+// sampleTau is the rank above which things are in the common sample.
 func sampleTau(samples []sample) int64 {
 	tau, things := int64(noRank), 0
 	for i := range samples {
@@ -290,14 +291,14 @@ func sampleTau(samples []sample) int64 {
 }
 
 // levels is one thing with its weights, the largest first. A thing of weight w above tau stands for max(w, tau), and is
-// above with probability w / that. What an expression weighs is a sum of these weights, each times the change of the
-// expression when the set that has it joins those of larger weights: so it is without bias. Of two weights of one
-// thing, the larger is above tau when the smaller is, which gives their covariance.
+// above with probability w / that. The weight of an expression is a sum of these weights. Each weight is multiplied by
+// the change of the expression when its set joins the sets of larger weights. So the sum is without bias. Of two
+// weights of one thing, the larger is above tau whenever the smaller is; this gives their covariance.
 type levels struct {
 	program program
 	order   []int // of sets above tau
 	weights []float64
-	changes [][]float64 // of each expression, as order: -1, 0 or 1
+	changes [][]float64 // of each expression, in the order of order: -1, 0 or 1
 	before  []bool
 }
 
@@ -319,7 +320,7 @@ func (l *levels) begin(w *walk, samples []sample, tau int64) {
 	slices.SortStableFunc(l.order, func(a, b int) int { return cmp.Compare(l.weights[b], l.weights[a]) })
 }
 
-// see finds out how much each expression changes with each set, from the largest weight on.
+// see computes by how much each expression changes with each set, from the largest weight on.
 func (l *levels) see() {
 	for e := range l.changes {
 		l.changes[e], l.before[e] = l.changes[e][:0], false
@@ -355,8 +356,8 @@ func (l *levels) add(out *weighed) {
 	}
 }
 
-// covariance is that of two sums over the weights of a thing. What a larger and a smaller weight stand for have the
-// covariance of what the smaller stands for, times by how much the larger one is below tau.
+// covariance is the covariance of two sums over the weights of a thing. For a larger and a smaller weight, it is what
+// the smaller one stands for, times the amount by which the larger one is below tau.
 func (l *levels) covariance(a, b []float64, tau float64) (sum float64) {
 	larger, other := 0.0, 0.0 // of the larger weights in a and in b
 	for x, i := range l.order {
@@ -376,14 +377,14 @@ func (w *weighed) estimate(e int) SetEstimate {
 	if w.things == 0 && w.tau == 0 {
 		return SetEstimate{}
 	}
-	least := 0.0 // what was not found is as uncertain as what was found once
+	least := 0.0 // a thing that was not found is as uncertain as a thing found once
 	if w.tau > 0 {
 		least = float64(w.tau * w.tau)
 	}
 	return SetEstimate{Value: max(w.sums[e], 0), StdErr: math.Sqrt(max(w.variances[e], least))}
 }
 
-// jaccard is the second expression as a part of the first.
+// jaccard is the weight of the second expression as a part of the first.
 func (w *weighed) jaccard() SetEstimate {
 	all := w.sums[0]
 	switch {

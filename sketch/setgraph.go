@@ -13,7 +13,7 @@ import (
 // signatureLevel is -8 log2 (hash/2^64), rounded up, at most 255.
 func signatureLevel(hash uint64) uint8 {
 	zeros := uint(bits.LeadingZeros64(hash))
-	x := hash << (zeros & 63) // Q63 of 1 to 2; 0 for a hash of 0, which is at the limit anyway
+	x := hash << (zeros & 63) // Q63 of 1 to 2; 0 for a hash of 0, whose level is the limit in any case
 	below := uint64(0)        // how many of 2^(1/8) ... 2^(7/8) are below x
 	for i := 16; i < 128; i += 16 {
 		_, less := bits.Sub64(exp2Table[i], x, 0)
@@ -34,14 +34,14 @@ func (s *Set) sign(hash uint64) {
 	*at = max(*at, signatureLevel(hash))
 }
 
-// startSignature makes the signature when something is left out for the first time.
+// startSignature makes the signature when a hash is left out for the first time.
 func (s *Set) startSignature() {
 	if s.signature == nil && s.p.Signature > 0 {
 		s.signature = s.signed()
 	}
 }
 
-// signed is a copy of the signature, or what it would be.
+// signed is a copy of the signature, or the signature that the set would have.
 func (s *Set) signed() []uint8 {
 	c := Set{signature: make([]uint8, s.p.Signature)}
 	copy(c.signature, s.signature)
@@ -80,7 +80,7 @@ func (p *SetParams) setSignatureByte(b byte) bool {
 	return b < 32 && p.Signature >= setSignatureMin && p.Signature <= setSignatureMax
 }
 
-// decodeSignature takes registers, each at least what the hashes kept make it.
+// decodeSignature reads the registers and checks that each is at least as high as the kept hashes require.
 func (s *Set) decodeSignature(r *reader) bool {
 	if s.theta == 0 || s.p.Signature < 0 {
 		return true
@@ -98,10 +98,10 @@ func (s *Set) decodeSignature(r *reader) bool {
 	return true
 }
 
-// Resemblance estimates the Jaccard similarity of two sets from their signatures alone, with its standard error, about
-// sqrt(J(1-J)/registers) and a few hundredths of that more: 0.016 at most with 1024. Compare is more exact, and takes
-// ten times as long. Sets without signatures, or with different ones or hashes, are refused with ErrIncompatible. It
-// does not write.
+// Resemblance estimates the Jaccard similarity of two sets from their signatures alone. Its standard error is about
+// sqrt(J(1-J)/registers), and a few hundredths of that more: at most 0.016 with 1024 registers. Compare is more exact,
+// and takes ten times as long. Resemblance returns ErrIncompatible for sets without signatures, or with different
+// signatures or hashes. It does not write.
 func (s *Set) Resemblance(o *Set) (SetEstimate, error) {
 	if err := s.compatible(o); err != nil {
 		return SetEstimate{}, err
@@ -130,11 +130,11 @@ func sharesOf(a, b float64) float64 {
 	return float64((a / (a + b)) * (b / (a + b)))
 }
 
-// differing counts where two signatures differ. Their length is a multiple of 8.
+// differing counts the registers that differ in two signatures. Their length must be a multiple of 8.
 func differing(a, b []uint8) (n int) {
 	const low7, ones = 0x7f7f7f7f7f7f7f7f, 0x0101010101010101
 	for len(a) > 0 {
-		part := min(len(a), 1024) // lanes of 8 bits hold what 128 words add
+		part := min(len(a), 1024) // lanes of 8 bits hold the sum of 128 words
 		x, y, lanes := a[:part], b[:part], uint64(0)
 		for i := 0; i < len(x)-7; i += 8 {
 			d := binary.LittleEndian.Uint64(x[i:i+8]) ^ binary.LittleEndian.Uint64(y[i:i+8])
@@ -166,20 +166,20 @@ func sumBytes(x uint64) int {
 	return int(x * 0x0001000100010001 >> 48)
 }
 
-// matcher turns matching registers into a similarity.
+// matcher converts numbers of matching registers into a similarity.
 //
 // Let J be the similarity, u and v the shares of the sets' sizes (u + v = 1), and L the mean number of members of the
 // union in a register. Two registers are equal when the least hash of the union is in both sets, or by accident when
-// different hashes fall into the same step of 2^(-1/8). To first order in the width of a step, of the registers that
-// are not both empty
+// different hashes fall into the same step of 2^(-1/8). Of the registers that are not both empty, to first order in the
+// width of a step:
 //
 //	P(equal) = J + q (u v (1+J)^2 - J(1+J)/2),     q = (ln 2 / 8) (1 - (1+L) e^-L) / (1 - e^-L)
 //
-// where the first product is two members of one set each, and the second one of these and one shared. L follows from
-// how many registers are empty in both.
+// The first product is for two members of one set each, the second for one of these and one shared member. L follows
+// from the number of registers that are empty in both.
 type matcher struct{ registers int }
 
-// accident is q when so many registers are empty in both.
+// accident is q when this number of registers is empty in both.
 func (m matcher) accident(empty int) float64 {
 	if empty == 0 || empty == m.registers {
 		return math.Ln2 / 8
@@ -189,7 +189,7 @@ func (m matcher) accident(empty int) float64 {
 	return float64((math.Ln2/8)*(1-float64((1+load)*e))) / (1 - e)
 }
 
-// jaccard is J and its standard error when so many registers are equal and not empty, and so many empty in both. uv is
+// jaccard is J and its standard error, for numbers of registers that are equal and not empty, and empty in both. uv is
 // the product of the sets' shares.
 func (m matcher) jaccard(equal, empty int, q, uv float64) (j, stdErr float64) {
 	some := float64(m.registers - empty)
@@ -201,8 +201,8 @@ func (m matcher) jaccard(equal, empty int, q, uv float64) (j, stdErr float64) {
 	return j, math.Sqrt(float64(d*(1-d))/some) / slope
 }
 
-// similarity inverts P(equal) = d, which is nearly a line: one step of Newton's method leaves less than 1e-5. slope is
-// that of P.
+// similarity solves P(equal) = d for J. P is nearly linear: one step of Newton's method leaves an error below 1e-5.
+// slope is the derivative of P.
 func similarity(d, q, uv float64) (j, slope float64) {
 	r := 1 + d
 	p := d + float64(q*(float64(float64(uv*r)*r)-float64(d*r/2)))
@@ -210,20 +210,21 @@ func similarity(d, q, uv float64) (j, slope float64) {
 	return min(max(d-(p-d)/slope, 0), 1), slope
 }
 
-// SetLink is a set that another is similar to.
+// SetLink is a similar set and the similarity.
 type SetLink struct {
 	To      int // its index
 	Jaccard SetEstimate
 
-	found registersFound // how it was found; zero where it follows from the members
+	found registersFound // for signatures; zero if the similarity comes from the hashes
 }
 
-// registersFound is how many registers of two signatures are equal, of those that are not both empty, and how many are
-// by accident (see matcher).
+// registersFound is, for two signatures, the number of equal registers, the number of registers not both empty, and the
+// parameters of accidents (see matcher).
 type registersFound struct{ equal, some, q, uv float64 }
 
-// Interval is that of Jaccard at a confidence from 0.5 up. Of signatures it is that of the part of the registers that
-// are equal (see SetEstimate.ShareInterval), less the accidents: so it reaches down to 0 where these may be all.
+// Interval is the interval of Jaccard at a confidence from 0.5 up. For signatures it is the interval of the part of
+// equal registers (see SetEstimate.ShareInterval), less the accidents. So it reaches 0 where all of these may be
+// accidents.
 func (l SetLink) Interval(confidence float64) (low, high float64) {
 	f := &l.found
 	if f.some == 0 {
@@ -237,15 +238,17 @@ func (l SetLink) Interval(confidence float64) (low, high float64) {
 	return min(low, l.Jaccard.Value), max(high, l.Jaccard.Value)
 }
 
-// spareLinks are looked at more closely, in addition to those asked for.
+// spareLinks is the number of candidates that are compared more closely, in addition to the links asked for.
 const spareLinks = 4
 
-// SimilarityGraph compares all pairs of sets by their signatures (see Resemblance), the most similar again by their
-// hashes where both are exact, and answers for each its strongest links, most similar first and then by index, without
-// those of similarity 0. Sets of different hashes or signatures, or without, are refused with ErrIncompatible.
-// Signatures choose the links: one of few common members, whose registers have smaller hashes of others, may be left
-// out, also of sets that are exact. It does not write. It takes about 60 ns a pair of 1024 registers, 30 ms for 1,000
-// sets, and up to 3 us a link of exact ones.
+// SimilarityGraph compares all pairs of sets by their signatures (see Resemblance), and the most similar pairs again by
+// their hashes where both sets are exact. It returns, for each set, its strongest links, ordered by descending
+// similarity and then by index, without links of similarity 0. It returns ErrIncompatible for sets of different hashes
+// or signatures, or without signatures.
+//
+// Signatures choose the links. So a link with few common members may be left out, even between exact sets, if other
+// members have smaller hashes in the same registers. SimilarityGraph does not write. It takes about 60 ns a pair of
+// 1024 registers, 30 ms for 1,000 sets, and up to 3 us a link of exact sets.
 func SimilarityGraph(sets []*Set, links int) ([][]SetLink, error) {
 	graph := make([][]SetLink, len(sets))
 	if len(sets) == 0 || links <= 0 {
@@ -267,7 +270,7 @@ func SimilarityGraph(sets []*Set, links int) ([][]SetLink, error) {
 			b := &nodes[j]
 			equal, empty := a.match(b)
 			d := float64(float64(equal) * each[empty])
-			if d < float64(0.9*min(a.least, b.least)) { // accidents take off at most q < 0.09 of J
+			if d < float64(0.9*min(a.least, b.least)) { // accidents reduce J by at most q < 0.09
 				continue
 			}
 			similar, _ := similarity(d, accidents[empty], sharesOf(a.size, b.size))
@@ -284,8 +287,8 @@ func SimilarityGraph(sets []*Set, links int) ([][]SetLink, error) {
 	return graph, nil
 }
 
-// SimilarSets compares one of some sets with each of the others, and answers its strongest links as SimilarityGraph
-// does. No signature chooses them: of sets that are exact none that is more similar is left out.
+// SimilarSets compares the set at index to with each of the others, and returns its strongest links as SimilarityGraph
+// does. Signatures do not choose the links: among exact sets, the most similar ones are never left out.
 func SimilarSets(sets []*Set, to, links int) ([]SetLink, error) {
 	c, err := newComparison(sets)
 	if err != nil || links <= 0 {
@@ -304,11 +307,11 @@ func SimilarSets(sets []*Set, to, links int) ([]SetLink, error) {
 	return strongestLinks(list, links), nil
 }
 
-// comparison compares sets that have the same hashes and signatures.
+// comparison compares sets with the same hash and signature parameters.
 type comparison struct {
 	sets []*Set
 	m    matcher
-	// by how many registers are empty in both
+	// by the number of registers that are empty in both
 	accidents, each []float64
 }
 
@@ -329,8 +332,8 @@ func newComparison(sets []*Set) (*comparison, error) {
 	return c, nil
 }
 
-// link is the similarity of sets i and j, a and b in the graph, with so many registers equal, and so many empty in
-// both: by their hashes where both are exact, else by their signatures.
+// link is the similarity of sets i and j, whose nodes are a and b, with these numbers of registers that are equal, and
+// empty in both. It comes from their hashes where both are exact, otherwise from their signatures.
 func (c *comparison) link(a, b *graphNode, i, j, equal, empty int) SetLink {
 	if s, o := c.sets[i], c.sets[j]; s.Exact() && o.Exact() {
 		both := shared(s.hashes, o.hashes)
@@ -344,7 +347,7 @@ func (c *comparison) link(a, b *graphNode, i, j, equal, empty int) SetLink {
 	}
 }
 
-// strongestLinks are the first of links by similarity, and then by index.
+// strongestLinks are the first n links by similarity, then by index, without links of similarity 0.
 func strongestLinks(links []SetLink, n int) []SetLink {
 	slices.SortFunc(links, func(a, b SetLink) int {
 		return cmp.Or(cmp.Compare(b.Jaccard.Value, a.Jaccard.Value), cmp.Compare(a.To, b.To))
@@ -353,18 +356,19 @@ func strongestLinks(links []SetLink, n int) []SetLink {
 	return slices.Clip(links[:min(n, len(links))])
 }
 
-// graphNode is a set as the graph looks at it: its signature 64 registers in 8 words, each of one bit of all.
+// graphNode is a set prepared for the graph. Its signature is stored as 8 words for 64 registers: one word for each bit
+// position.
 type graphNode struct {
 	planes [][8]uint64
-	some   []uint64 // which registers are not empty; nil when all are not
+	some   []uint64 // which registers are not empty; nil when none is empty
 	size   float64
 	strongest
 }
 
-// strongest are the strongest links of those offered, as many as there is room for.
+// strongest are the strongest links offered, as many as there is room for.
 type strongest struct {
 	links []graphLink // strongest first
-	least float64     // what a link must exceed to enter
+	least float64     // a link must exceed it to enter
 }
 
 func newStrongest(links int) strongest { return strongest{links: make([]graphLink, 0, links)} }
@@ -419,7 +423,7 @@ func (n *graphNode) match(o *graphNode) (equal, empty int) {
 	return registers - differ - empty, empty
 }
 
-// offer keeps a link if it is among the strongest. Links are offered by rising index.
+// offer keeps a link if it is among the strongest. Links must be offered in ascending order of index.
 func (n *strongest) offer(similar float64, to, equal, empty int) {
 	if similar <= n.least {
 		return

@@ -2,18 +2,18 @@ package sketch
 
 import "slices"
 
-// A large set keeps what came lately apart. To insert a hash moves those behind it: in a list of 65,536 with members
-// some 800 KB, and a set that fills would spend its time on that. So hashes come into a short list, which is merged
-// into the long one when it is full: some 4 KB are moved for each.
+// A large set stores recent hashes separately. Inserting a hash moves all hashes after it: in a list of 65,536 with
+// members some 800 KB, so a set that fills would spend its time on that. So new hashes go into a short list, which is
+// merged into the long list when it is full: that moves some 4 KB for each hash.
 //
-// Late hashes concern memory alone. A reader of the lists reads those of settled.
+// Late hashes are only a layout in memory. Code that reads the lists must use settled.
 const (
-	setLateFrom = 2048 // up to this length a list is cheap to insert into
+	setLateFrom = 2048 // a list of up to this length is cheap to insert into
 	setLateMost = 512
-	setLateNear = 1024 // how many hashes may be moved in the long list
+	setLateNear = 1024 // the most hashes that an insertion may move in the long list
 )
 
-// lateSet is what came lately: a list of hashes that rise, with their members when they are kept.
+// lateSet is the recent hashes: an ascending list, with the members when they are kept.
 type lateSet struct {
 	hashes  []uint64
 	members []string
@@ -26,7 +26,7 @@ func (l *lateSet) len() int {
 	return len(l.hashes)
 }
 
-// size is the memory it takes, in bytes.
+// size is its memory in bytes.
 func (l *lateSet) size() int {
 	if l == nil {
 		return 0
@@ -34,12 +34,12 @@ func (l *lateSet) size() int {
 	return 48 + 8*cap(l.hashes) + 16*cap(l.members)
 }
 
-// clone is a copy that shares nothing.
+// clone is a copy that shares no memory with the original.
 func (l *lateSet) clone() lateSet {
 	return lateSet{hashes: slices.Clone(l.hashes), members: slices.Clone(l.members)}
 }
 
-// nameless is the list without members, to be read until l changes.
+// nameless is the list without members, readable until l changes.
 func (l *lateSet) nameless() *lateSet {
 	if l == nil {
 		return nil
@@ -47,7 +47,7 @@ func (l *lateSet) nameless() *lateSet {
 	return &lateSet{hashes: l.hashes}
 }
 
-// insert puts a hash, which is in none of the lists, where it belongs: at i in the long one, or among the late.
+// insert inserts a hash that is in neither list: at i in the long list, or in the late list.
 func (s *Set) insert(i int, hash uint64, member string) {
 	if s.p.Members {
 		s.named += len(member)
@@ -100,7 +100,7 @@ func (s *Set) settle() {
 	l.members = l.members[:0]
 }
 
-// grown is a list with n more places. It takes no more memory than most of them need, or than a quarter more.
+// grown is a list with n more elements. Its capacity grows to at most most elements, or by a quarter.
 func grown[T any](v []T, n, most int) []T {
 	if len(v)+n > cap(v) {
 		v = enlarged(v, max(len(v)+n, min(most, len(v)+len(v)/4)))
@@ -108,7 +108,7 @@ func grown[T any](v []T, n, most int) []T {
 	return v[:len(v)+n]
 }
 
-// settled is the set without late hashes, to be read until s changes. It does not write.
+// settled is the set without late hashes, readable until s changes. It does not write.
 func (s *Set) settled() *Set {
 	if s.late.len() == 0 {
 		return s
@@ -117,7 +117,7 @@ func (s *Set) settled() *Set {
 	return &c
 }
 
-// allSettled are sets as settled has them.
+// allSettled are the settled sets.
 func allSettled(sets []*Set) []*Set {
 	out := slices.Clone(sets)
 	for i, s := range out {
@@ -126,7 +126,7 @@ func allSettled(sets []*Set) []*Set {
 	return out
 }
 
-// largest is the largest hash of a set that is not empty, and whether it is a late one.
+// largest is the largest hash of a set, which must not be empty, and whether that is a late hash.
 func (s *Set) largest() (hash uint64, late bool) {
 	if n := s.late.len(); n > 0 && (len(s.hashes) == 0 || s.late.hashes[n-1] > s.hashes[len(s.hashes)-1]) {
 		return s.late.hashes[n-1], true
@@ -134,7 +134,7 @@ func (s *Set) largest() (hash uint64, late bool) {
 	return s.hashes[len(s.hashes)-1], false
 }
 
-// drop takes the last of a list away.
+// drop removes the last element of a list.
 func (s *Set) drop(hashes []uint64, members []string) ([]uint64, []string) {
 	last := len(hashes) - 1
 	if s.p.Members {

@@ -2,27 +2,27 @@ package sketch
 
 import "fmt"
 
-// SetsOverlap is how several sets lie to each other. Of decayed sets a thing weighs in the union what it weighs most in
-// any of them, in the intersection what it weighs least, and in the difference what it weighs more in the first than in
-// any other.
+// SetsOverlap describes how several sets overlap. For decayed sets, the weight of a thing in the union is its largest
+// weight in any set, and in the intersection its least. In the difference it is the excess of its weight in the first
+// set over all others.
 type SetsOverlap struct {
 	Union, Intersection SetEstimate
-	// Difference is the first without all others.
+	// Difference is the first set without all others.
 	Difference SetEstimate
-	// Jaccard is Intersection / Union, of decayed sets the weighted similarity. It is 0 when all are empty, with a
-	// standard error of 0, and 0 with a standard error of 1 when the sample holds nothing of the union: then it may be
-	// anything.
+	// Jaccard is Intersection / Union; for decayed sets, the weighted similarity. When all sets are empty it is 0 with
+	// a standard error of 0. When the sample holds nothing of the union, it is 0 with a standard error of 1: it may be
+	// any value.
 	Jaccard SetEstimate
 }
 
-// walk goes over several rising lists of hashes at once. A step takes time proportional to the lists that have its
-// hash, times the logarithm of how many lists there are.
+// walk goes over several ascending lists of hashes at once. A step takes time proportional to the number of lists with
+// its hash, times the logarithm of the number of lists.
 type walk struct {
 	lists [][]uint64
-	heads []int // what is next in each
-	in    []int // where each has the present hash, -1 where it has not
-	have  []int // the lists that have it, in their order
-	queue []int // a heap of the lists that go on, by their next hash and then by their number
+	heads []int // the next position in each list
+	in    []int // the position of the present hash in each list, -1 where it is absent
+	have  []int // the lists that have it, in ascending order
+	queue []int // a heap of the unfinished lists, by their next hash and then by their number
 	hash  uint64
 }
 
@@ -40,7 +40,7 @@ func newWalk(lists [][]uint64) *walk {
 	return w
 }
 
-// next moves to the least hash that is left, until none is.
+// next moves to the least remaining hash; false if there is none.
 func (w *walk) next() bool {
 	for _, i := range w.have {
 		w.in[i] = -1
@@ -83,13 +83,13 @@ func (w *walk) sink(i int) {
 	}
 }
 
-// Overlap estimates how sets lie to each other from the hashes below the least theta of all, which is a uniform sample
-// of their union of at least the least k and at most SetSampleMax. Standard errors are those of sampling; up to k
-// things each it is exact. Different hashes or signatures are refused with ErrIncompatible. It does not write, and
-// takes time proportional to the number of hashes.
+// Overlap estimates how sets overlap. It uses the hashes below the least theta of all sets. These are a uniform sample
+// of their union, of at least the least k and at most SetSampleMax things. Standard errors are sampling errors; up to k
+// things in each set, the result is exact. Overlap returns ErrIncompatible for different hashes or signatures. It does
+// not write, and takes time proportional to the number of hashes.
 func Overlap(sets []*Set) (SetsOverlap, error) { return OverlapOf(sets, leafExprs(len(sets))) }
 
-// leafExprs are n sets as they are.
+// leafExprs are the expressions of n plain sets.
 func leafExprs(n int) []SetExpr {
 	out := make([]SetExpr, n)
 	for i := range out {
@@ -98,7 +98,7 @@ func leafExprs(n int) []SetExpr {
 	return out
 }
 
-// sample is a SetDecayed as it is compared: its things with their weights, all from one landmark.
+// sample is a SetDecayed prepared for comparison: its things with their weights, all relative to one landmark.
 type sample struct {
 	hashes  []uint64
 	ranks   []int64
@@ -108,7 +108,8 @@ type sample struct {
 	tau     int64
 }
 
-// samplesOf brings sets to the latest of their times, and says what a stored unit counts at another.
+// samplesOf advances copies of the sets to the latest of their times, and returns the count of a stored unit at time
+// at.
 func samplesOf(sets []*SetDecayed, at Tick) (samples []sample, scale float64, err error) {
 	if len(sets) == 0 {
 		return nil, 1, nil
@@ -122,7 +123,7 @@ func samplesOf(sets []*SetDecayed, at Tick) (samples []sample, scale float64, er
 	return samples, scale, nil
 }
 
-// alignedSamples is samplesOf for sets that are compatible, one at least.
+// alignedSamples is samplesOf for compatible sets, at least one.
 func alignedSamples(sets []*SetDecayed, at Tick) (samples []sample, scale float64) {
 	now, mark := Tick(0), int64(0)
 	for _, s := range sets {
@@ -149,9 +150,9 @@ func alignedSamples(sets []*SetDecayed, at Tick) (samples []sample, scale float6
 	return samples, aligned[0].scale(at)
 }
 
-// OverlapDecayed estimates how sets lie to each other at a time, from the things above the largest tau of all. Standard
-// errors are those of priority sampling; up to k things each it is exact. Different half-lives or hashes are refused
-// with ErrIncompatible. It does not write, and takes time proportional to the number of things.
+// OverlapDecayed estimates how sets overlap at a time, from the things above the largest tau of all. Standard errors
+// are those of priority sampling; up to k things in each set, the result is exact. It returns ErrIncompatible for
+// different half-lives or hashes. It does not write, and takes time proportional to the number of things.
 func OverlapDecayed(sets []*SetDecayed, at Tick) (SetsOverlap, error) {
 	return OverlapOfDecayed(sets, leafExprs(len(sets)), at)
 }

@@ -1,11 +1,11 @@
 package sketch
 
-// program evaluates several expressions of the same sets for one thing after another. A set that has a thing is
-// switched on, and off after it: that takes time proportional to how often the expressions name the set and to how
-// deep, and not to all that they are made of.
+// program evaluates several expressions of the same sets for one thing after another. toggle switches on the sets that
+// have the thing, and afterwards switches them off. That takes time proportional to the number of uses of these sets in
+// the expressions and to their depth, not to the size of the expressions.
 type program struct {
 	nodes []exprNode
-	named [][]int32 // by set, the nodes that are it
+	named [][]int32 // by set, its nodes
 	roots []int32   // of each expression
 }
 
@@ -13,15 +13,15 @@ type program struct {
 type exprNode struct {
 	op     SetOp
 	on     bool // the thing is in it
-	head   bool // of SetMinus: it is in the first operand
-	first  bool // it is the first operand of what it is a part of
+	head   bool // of SetMinus: the thing is in the first operand
+	first  bool // it is the first operand of its parent
 	parent int32
-	of     int32 // how many operands it has
+	of     int32 // the number of operands
 	least  int32
-	count  int32 // how many operands have the thing; of SetMinus all but the first
+	count  int32 // the number of operands that have the thing; of SetMinus without the first
 }
 
-// compile makes a program of expressions that check has found right.
+// compile makes a program of expressions that passed check.
 func compile(exprs []SetExpr, sets int) program {
 	p := program{named: make([][]int32, sets)}
 	for i := range exprs {
@@ -30,7 +30,7 @@ func compile(exprs []SetExpr, sets int) program {
 	return p
 }
 
-// place adds an expression, and returns where its node is.
+// place adds an expression, and returns the position of its node.
 func (p *program) place(e *SetExpr, parent int32, first bool) int32 {
 	at := int32(len(p.nodes))
 	p.nodes = append(p.nodes, exprNode{
@@ -49,7 +49,7 @@ func (p *program) place(e *SetExpr, parent int32, first bool) int32 {
 // holds says whether the thing is in an expression.
 func (p *program) holds(e int) bool { return p.nodes[p.roots[e]].on }
 
-// toggle says that the thing is in a set, or if it was, that it is not.
+// toggle switches a set on or off: on means that it has the thing.
 func (p *program) toggle(set int) {
 	for _, at := range p.named[set] {
 		n := &p.nodes[at]
@@ -64,7 +64,7 @@ func (p *program) toggle(set int) {
 	}
 }
 
-// operand takes note of an operand that has changed.
+// operand updates the node for an operand that has changed.
 func (n *exprNode) operand(part *exprNode) {
 	switch {
 	case n.op == SetMinus && part.first:
@@ -76,7 +76,7 @@ func (n *exprNode) operand(part *exprNode) {
 	}
 }
 
-// holds follows from the operands. No thing is in a set of nothing.
+// holds says whether the thing is in the set, by the operands. A set without operands is empty.
 func (n *exprNode) holds() bool {
 	switch n.op {
 	case SetAnd:

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// SetUnion adds sets up to be read. Merge of two sets keeps k hashes, for a set may go on for ever; a SetUnion keeps
-// all below the least theta of its sets, up to SetSampleMax. So a union of n sets of equal sizes is a sample of up to n
-// k things, and its error is up to sqrt(n) times smaller. It is the sample that Overlap takes: a union has one
-// estimate, whoever asks.
+// SetUnion computes the union of sets for reading. Merge of two sets keeps k hashes, because a set may be merged
+// without end. A SetUnion keeps all hashes below the least theta of its sets, up to SetSampleMax. So a union of n sets
+// of equal sizes is a sample of up to n k things, and its error is up to sqrt(n) times smaller. It is also the sample
+// of Overlap, so that every query gives the same estimate for a union.
 //
 // The result is a function of the set of sets that were added. The zero value is not ready: use NewSetUnion.
 type SetUnion struct {
@@ -18,7 +18,7 @@ type SetUnion struct {
 	p         SetParams
 	k         int
 	theta     uint64
-	hashes    []uint64 // in no order, and some twice, once in a while only those that stay
+	hashes    []uint64 // in no order, with repetitions; compact removes those from time to time
 	named     []namedHash
 	signature []uint8
 }
@@ -28,11 +28,11 @@ type namedHash struct {
 	member string
 }
 
-// NewSetUnion is a union of no sets, in which the members of the least n hashes are kept, where sets have members.
+// NewSetUnion is an empty union that keeps the members of the least n hashes, if the sets have members.
 func NewSetUnion(n int) *SetUnion { return &SetUnion{names: max(n, 0)} }
 
-// Add adds all things of a set, and leaves it alone. Sets that Merge refuses are refused with ErrIncompatible, and
-// nothing has changed.
+// Add adds all things of a set, which does not change. It returns ErrIncompatible for sets that Merge refuses, and then
+// nothing changes.
 func (u *SetUnion) Add(s *Set) error {
 	if u.sets == 0 {
 		u.p, u.k = s.p, s.p.K
@@ -92,7 +92,8 @@ func (u *SetUnion) compact() {
 	}
 }
 
-// compactNames keeps the members of the least hashes, of two of one hash the lesser that is not empty.
+// compactNames keeps the members of the least hashes. Of two members with one hash, it keeps the lesser that is not
+// empty.
 func (u *SetUnion) compactNames() {
 	slices.SortFunc(u.named, func(a, b namedHash) int {
 		switch {
@@ -114,8 +115,8 @@ func compareHashes(a, b uint64) int {
 	return 1
 }
 
-// Set is the union as a set, which shares memory with it: of the least k that makes room for its hashes. Where sets
-// have members, those that were not to be kept are empty.
+// Set is the union as a set. It shares memory with the union. Its K is the least that has room for its hashes. If sets
+// have members, the members that are not kept are empty.
 func (u *SetUnion) Set() Set {
 	u.compact()
 	u.compactNames()
@@ -136,7 +137,7 @@ func (u *SetUnion) Set() Set {
 	return s
 }
 
-// Held is about how many bytes of memory it takes, with the set that is made of it.
+// Held is about how many bytes of memory the union takes, including the set made of it.
 func (u *SetUnion) Held() int {
 	n := 2*8*len(u.hashes) + 24*len(u.named) + len(u.signature)
 	for i := range u.named {
@@ -148,20 +149,20 @@ func (u *SetUnion) Held() int {
 	return n
 }
 
-// SetDecayedUnion adds decayed sets up to be read: as SetUnion is to Merge. It keeps all things above the largest tau,
-// up to the SetSampleMax of the highest ranks. Sets that were added must stay as they are until Set. The zero value is
-// not ready: use NewSetDecayedUnion.
+// SetDecayedUnion computes the union of decayed sets for reading, as SetUnion does for sets. It keeps all things above
+// the largest tau, up to the SetSampleMax things of the highest ranks. Sets that were added must not change until Set.
+// The zero value is not ready: use NewSetDecayedUnion.
 type SetDecayedUnion struct {
 	names  int
-	sets   []*SetDecayed // once in a while they are united
-	things int           // of all
+	sets   []*SetDecayed // compact unites them from time to time
+	things int           // of all sets
 }
 
-// NewSetDecayedUnion is a union of no sets, which keeps the members of the n things of the highest ranks, where sets
-// have members.
+// NewSetDecayedUnion is an empty union that keeps the members of the n things of the highest ranks, if the sets have
+// members.
 func NewSetDecayedUnion(n int) *SetDecayedUnion { return &SetDecayedUnion{names: max(n, 0)} }
 
-// Add adds all things of a set. Sets that Merge refuses are refused with ErrIncompatible, and nothing has changed.
+// Add adds all things of a set. It returns ErrIncompatible for sets that Merge refuses, and then nothing changes.
 func (u *SetDecayedUnion) Add(s *SetDecayed) error {
 	if len(u.sets) > 0 {
 		if err := u.sets[0].compatible(s); err != nil {
@@ -185,7 +186,7 @@ func (u *SetDecayedUnion) compact() {
 	}
 }
 
-// Set is the union as a set, to be read. That of no sets is not ready.
+// Set is the union as a set, for reading. Without any added set it returns a zero SetDecayed, which is not ready.
 func (u *SetDecayedUnion) Set() SetDecayed {
 	if u.compact(); len(u.sets) == 0 {
 		return SetDecayed{}
@@ -193,20 +194,21 @@ func (u *SetDecayedUnion) Set() SetDecayed {
 	return *u.sets[0]
 }
 
-// Held is about how many bytes of memory it takes at most to make the set, with the set.
+// Held is about how many bytes of memory making the set takes at most, including the set.
 func (u *SetDecayedUnion) Held() int {
 	const (
-		thing  = 24 + 40 // as it is kept, and as it is compared
+		thing  = 24 + 40 // stored, and during comparison
 		member = 2 * 16
 	)
 	n := thing * u.things
 	for _, s := range u.sets {
-		n += 200 + member*len(s.members) // whose bytes are shared
+		n += 200 + member*len(s.members) // the bytes of members are shared
 	}
 	return n
 }
 
-// UniteDecayed is the union of decayed sets as a SetDecayedUnion makes it.
+// UniteDecayed is the union of decayed sets, with the members of the n things of the highest ranks, as SetDecayedUnion
+// makes it. It returns ErrIncompatible for sets that Merge refuses.
 func UniteDecayed(sets []*SetDecayed, n int) (SetDecayed, error) {
 	u := NewSetDecayedUnion(n)
 	for i, s := range sets {
@@ -217,7 +219,7 @@ func UniteDecayed(sets []*SetDecayed, n int) (SetDecayed, error) {
 	return u.Set(), nil
 }
 
-// unite is the union of compatible sets, one at least. It leaves them alone.
+// unite is the union of compatible sets, at least one. It does not change them.
 func unite(sets []*SetDecayed, names int) SetDecayed {
 	samples, _ := alignedSamples(sets, 0)
 	aligned := *sets[0]
@@ -239,7 +241,7 @@ func unite(sets []*SetDecayed, names int) SetDecayed {
 	return out
 }
 
-// fill takes the things above tau, each as it was seen last.
+// fill adds the things above tau, each with the latest time at which it was seen.
 func (s *SetDecayed) fill(samples []sample) {
 	lists := make([][]uint64, len(samples))
 	for i := range samples {
@@ -266,7 +268,7 @@ func (s *SetDecayed) fill(samples []sample) {
 	}
 }
 
-// lesserName is the lesser of two that is not empty.
+// lesserName is the lesser of two names, ignoring empty ones.
 func lesserName(a, b string) string {
 	if a == "" || b != "" && b < a {
 		return b
@@ -274,7 +276,7 @@ func lesserName(a, b string) string {
 	return a
 }
 
-// keepNames keeps the members of the n things of the highest ranks.
+// keepNames keeps only the members of the n things of the highest ranks.
 func (s *SetDecayed) keepNames(n int) {
 	if s.p.Members && len(s.members) > n {
 		for _, i := range s.byPriority()[n:] {

@@ -8,21 +8,21 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// surprisePrior is the pseudo-count of each bin, and of all that was never seen, in the surprise of one event
-// (Krichevsky and Trofimov 1981): what never happened is as surprising as the number of events allows, and not more.
+// surprisePrior is the pseudo-count of each bin, and of all unseen bins together, in Surprise (Krichevsky and Trofimov
+// 1981). It bounds the surprise of an unseen bin by the number of events.
 const surprisePrior = 0.5
 
-// pooledLeast is how many events a bin must be expected to have in the smaller of two samples; rarer ones are tested
-// together, because the distribution of G is that of chi-square for larger counts only (Cochran 1954). All of them
-// together are left out when they are expected to have less than restLeast.
+// pooledLeast is the least expected number of events, in the smaller of two samples, of a bin that is tested alone.
+// Rarer bins are pooled, because G has the chi-square distribution only for larger counts (Cochran 1954). The pool is
+// left out when it is expected to have fewer events than restLeast.
 const (
 	pooledLeast = 5.0
 	restLeast   = 1.0
 )
 
-// Surprise is -log2 p of an event in a bin, in bits: 0 for what always happens, and one bit more each time it is half
-// as probable. p is smoothed, (n p + 1/2) / (n + (k+1)/2) with n = EffectiveN and k bins, so that a bin that was never
-// seen is surprising by no more than n allows. Without events nothing is.
+// Surprise is -log2 p of an event in a bin, in bits: 0 for what always happens, and one bit more for each halving of p.
+// p is smoothed, (n p + 1/2) / (n + (k+1)/2) with n = EffectiveN and k bins, so that n bounds the surprise of an unseen
+// bin. Without events it is 0 for every bin.
 func (r Reading) Surprise(bin uint32) float64 {
 	p := 0.0
 	if r.Z > 0 {
@@ -32,51 +32,52 @@ func (r Reading) Surprise(bin uint32) float64 {
 	return max(0, all-Log2(float64(r.EffectiveN*p)+surprisePrior))
 }
 
-// Comparison is how a distribution differs from a baseline.
+// Comparison describes how a distribution differs from a baseline.
 type Comparison struct {
 	// JensenShannon is the distance of the two in bits: 0 when they are the same, 1 when they have no bin in common. It
-	// knows nothing of how many events they are of.
+	// does not depend on the number of events.
 	JensenShannon float64
 	// G is the statistic of the G-test that both are samples of one distribution, with EffectiveN events each, and
-	// Freedom its degrees of freedom; bins too rare to be tested alone are one.
+	// Freedom its degrees of freedom; bins too rare to be tested alone count as one bin.
 	G       float64
 	Freedom int
-	// P is the probability of such a difference, or a larger one, if they are: below 0.001 it is hardly chance. It is
-	// that of G, or of the bin that has most for its expectation, whichever is smaller: see Compare. The events are
-	// taken to be independent.
+	// P is the probability of such a difference, or a larger one, if both are samples of one distribution: below 0.001
+	// it is hardly chance. It is the P of G or of the most extreme single bin, whichever is smaller: see Compare. The
+	// events are assumed to be independent.
 	P float64
-	// Single says that P is that of a single bin, and not of G.
+	// Single says that P is the P of a single bin, not of G.
 	Single bool
-	// Other and BaselineOther are what parts of each are in bins that it does not show: they are compared with nothing.
+	// Other and BaselineOther are the parts of each that are in no visible bin: they are not compared.
 	Other, BaselineOther float64
-	// Bins are what the difference is made of, the largest share first.
+	// Bins are the parts of the difference, by bin, the largest share first.
 	Bins []BinSurprise
 }
 
-// BinSurprise is a bin's part in a Comparison.
+// BinSurprise is the part of one bin in a Comparison.
 type BinSurprise struct {
 	ID uint32
 	// P and Baseline are its probabilities.
 	P, Baseline float64
-	// Lift is how many times as probable it is as in the baseline, smoothed, in bits: above 0 for more, below for less.
-	// It is 0 where P is Baseline, and -Lift where the two are swapped. See lift.
+	// Lift is log2 of P over Baseline, smoothed: above 0 for more, below 0 for less. It is 0 if P equals Baseline, and
+	// changes its sign if the two are swapped. See lift.
 	Lift float64
 	// Share is its part of JensenShannon.
 	Share float64
 }
 
-// Compare says how a distribution differs from a baseline, whose bins have the same ids. It takes time in proportion to
-// the bins of both. It compares what the readings show: see Reading.Left.
+// Compare describes how a distribution differs from a baseline, whose bins must have the same ids. It takes time in
+// proportion to the bins of both. It compares the visible bins: see Reading.Left.
 //
 //	JSD = sum over bins (p log2 p/m + q log2 q/m) / 2,              m = (p + q) / 2
 //	G   = 2 sum over samples and bins O ln O/E,                     E = what the two together let expect
 //
-// (Lin 1991; Sokal and Rohlf 1981). With the effective sizes of Kish G is that of as many independent events of equal
-// weight.
+// (Lin 1991; Sokal and Rohlf 1981). With Kish's effective sizes, G is the statistic of that many independent events of
+// equal weight.
 //
-// G pools rare bins, and says nothing of one of them that is rare no more. So each bin is tested by itself, too: by the
-// upper tail of its binomial distribution in either sample, at the chance that the two together give it, times the
-// number of these tests (Bonferroni). P is the smaller of p(G) and singlePrice * p(bin); p(bin) where G has no freedom.
+// G pools rare bins, so it cannot show that one of them is no longer rare. So each bin is also tested alone, by the
+// upper tail of its binomial distribution in either sample. The chance of the bin is its part of both samples together,
+// and the result is multiplied by the number of these tests (Bonferroni). P is the smaller of p(G) and singlePrice *
+// p(bin); it is p(bin) where G has no degrees of freedom.
 func Compare(r, baseline Reading) Comparison {
 	var c Comparison
 	rows := c.compared(r, baseline)
@@ -85,14 +86,14 @@ func Compare(r, baseline Reading) Comparison {
 		c.P = 1
 		return c
 	}
-	// both is what is expected of a bin, as a probability
+	// both is the expected probability of a bin
 	both := func(p, q float64) float64 { return (float64(p*n) + float64(q*m)) / (n + m) }
 	cells := 0
 	test := func(p, q float64) {
 		cells++
 		c.G += 2 * (float64(float64(n*p)*ln(p/both(p, q))) + float64(float64(m*q)*ln(q/both(p, q))))
 	}
-	rest, restBase := 1.0, 1.0 // of the rare and the pruned
+	rest, restBase := 1.0, 1.0 // of rare and pruned bins
 	for i := range rows {
 		b := &rows[i]
 		c.JensenShannon += b.Share
@@ -121,12 +122,12 @@ func Compare(r, baseline Reading) Comparison {
 	return c
 }
 
-// singlePrice is what the tests of single bins cost in addition to a G-test: they add a tenth to its false alarms at
-// most.
+// singlePrice is the factor on p(bin) for testing single bins in addition to a G-test: these tests then add at most a
+// tenth to the false alarms of the G-test.
 const singlePrice = 10
 
-// singly is the probability that of all bins of two samples, of n and m events, any has so much more in one of them
-// than both let expect; it may be above 1.
+// singly bounds a probability: that any bin of two samples, of n and m events, is so much more frequent in one of them
+// than in both. It may be above 1.
 func singly(rows []BinSurprise, n, m float64, both func(p, q float64) float64) float64 {
 	least := 1.0
 	for i := range rows {
@@ -137,7 +138,7 @@ func singly(rows []BinSurprise, n, m float64, both func(p, q float64) float64) f
 	return least * float64(2*max(1, len(rows)))
 }
 
-// upperTail is the probability that of n events, each with this chance, the part p or more is of a bin.
+// upperTail is the probability that at least a part p of n events falls into a bin with this chance.
 func upperTail(n, p, chance float64) float64 {
 	if p <= chance || chance <= 0 || chance >= 1 {
 		return 1
@@ -146,12 +147,12 @@ func upperTail(n, p, chance float64) float64 {
 	return mathext.RegIncBeta(x, n-x+1, chance)
 }
 
-// lift is log2 of one probability, of n events, over another, of m. Each is drawn towards the mean of the two by as
-// many events as have half an event in the bin at that mean:
+// lift is log2 of a probability p, from n events, over q, from m events. Each is drawn towards the mean of the two by
+// as many events as give half an event to the bin at that mean:
 //
 //	log2 (n p + 1/2) / (n + 1/(p+q)) - log2 (m q + 1/2) / (m + 1/(p+q))
 //
-// So it has the sign of p - q, also where one of them is 0 and n or m is small, and few events allow few bits.
+// So it has the sign of p - q, even where one of them is 0 and n or m is small, and few events give few bits.
 func lift(p, q, n, m float64) float64 {
 	if p == q {
 		return 0
@@ -162,7 +163,7 @@ func lift(p, q, n, m float64) float64 {
 	return Log2(ours) - Log2(theirs)
 }
 
-// ln of what may be 0, where 0 ln 0 is 0.
+// ln is the natural logarithm, or 0 for x <= 0, so that 0 ln 0 is 0.
 func ln(x float64) float64 {
 	if x <= 0 {
 		return 0
@@ -170,8 +171,8 @@ func ln(x float64) float64 {
 	return Log2(x) * math.Ln2
 }
 
-// compared lists the bins of both that count for something in either, in the order of their ids, and notes what is in
-// no bin.
+// compared lists the bins with a count above 0 in r or in baseline, ordered by id, and sets c.Other and
+// c.BaselineOther.
 func (c *Comparison) compared(r, baseline Reading) []BinSurprise {
 	ours, z := byID(r)
 	theirs, baseZ := byID(baseline)
@@ -204,8 +205,8 @@ func (c *Comparison) compared(r, baseline Reading) []BinSurprise {
 	return rows
 }
 
-// otherShare is what part of a reading is in bins that it does not show: of z, or where counts may be negative, and z
-// is of those that are shown, of both together.
+// otherShare is the part of a reading that is in no visible bin. It is a part of z; where counts may be negative, z
+// covers the visible bins only, and it is a part of both together.
 func otherShare(r Reading, z float64) float64 {
 	other := math.Abs(r.Other)
 	switch {
@@ -219,8 +220,8 @@ func otherShare(r Reading, z float64) float64 {
 	return min(other/z, 1)
 }
 
-// byID is all bins, and what their probabilities are parts of: Z, or where counts may be negative, and cancel in Z, the
-// sum of those above 0. It is 1 where there is nothing.
+// byID is all visible bins, and the normaliser z of their probabilities: Z, or, where counts may be negative and cancel
+// in Z, the sum of the counts above 0. It is 1 where that is 0.
 func byID(r Reading) (bins []Bin, z float64) {
 	bins = make([]Bin, 0, r.Bins)
 	r.each(func(b Bin) { bins = append(bins, b) })

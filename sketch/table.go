@@ -144,8 +144,8 @@ var exp2Poly = [6]uint64{
 	0x0000000000000286,
 }
 
-// log2Table holds, for m in [1+i/128, 1+(i+1)/128), a reciprocal c of m in Q10 and -log2(c) in Q62, less 1 in the upper
-// half, where log2 counts down from the next power of two.
+// log2Table holds, for m in [1+i/128, 1+(i+1)/128), a reciprocal c of m in Q10 and -log2(c) in Q62. In the upper half,
+// where log2 counts down from the next power of two, the latter is reduced by 1.
 var log2Table = [128]struct {
 	inv uint64
 	log int64

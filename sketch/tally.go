@@ -2,8 +2,8 @@ package sketch
 
 import "math"
 
-// tally adds up to 2^24 doubles so that the sum does not depend on their order: each is cut into two integers, of 38
-// bits each, in units that the largest of them decides. The sum is good to 2^-75 of the largest value for each value
+// tally adds up to 2^24 doubles so that the sum does not depend on their order. Each value is split into two integers
+// of 38 bits each, in units that depend on the largest value. The error is 2^-75 of the largest value for each value
 // added.
 type tally struct {
 	up, down float64 // powers of two

@@ -9,14 +9,15 @@ import (
 // A text in tokens. A token is
 //
 //   - a run of letters, numbers and marks, or
-//   - one character of a script that is written without spaces (Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar), with its marks, or
+//   - one character of a script that is written without spaces (Han, Hiragana, Katakana, Thai, Lao,
+//     Khmer, Myanmar), with its marks, or
 //   - one symbol, such as an emoji, with its marks.
 //
 // Everything else separates: spaces, punctuation, control characters, and bytes that are not UTF-8. Case is folded,
 // character by character (Unicode's simple folding: "STRASSE" is "strasse", and not "straße"), and variation selectors
 // make no difference. Characters are not decomposed: "é" in one character is not "é" in two.
 
-// token is a part of a text that is compared as a whole.
+// token is a part of a text that is compared as one unit.
 type token struct {
 	begin, end int
 	hash       uint64 // of the folded characters
@@ -28,14 +29,14 @@ type tokens struct {
 	at   int
 }
 
-// class says what a character is to tokens.
+// class is the role of a character in tokens.
 type class uint8
 
 const (
 	separator class = iota
-	within          // a word
+	within          // part of a word
 	alone           // a token by itself
-	mark            // part of what it follows, or of a word
+	mark            // part of the token before it, or of a word
 )
 
 var spaceless = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar}
@@ -56,14 +57,14 @@ func classOf(r rune) class {
 		return within
 	case unicode.In(r, unicode.So, unicode.Sk):
 		if r == utf8.RuneError {
-			return separator // what others write for bytes that are not UTF-8
+			return separator // decoders write it for bytes that are not UTF-8
 		}
 		return alone
 	}
 	return separator
 }
 
-// fold is the least of all characters that differ in case only.
+// fold is the least of all characters that differ only in case.
 func fold(r rune) rune {
 	if r < utf8.RuneSelf {
 		if 'a' <= r && r <= 'z' {
@@ -78,10 +79,10 @@ func fold(r rune) rune {
 	return least
 }
 
-// silent: it makes no difference.
+// silent says whether a character is ignored: a variation selector.
 func silent(r rune) bool { return r >= 0xfe00 && r <= 0xfe0f }
 
-// next takes a token off; ok is false at the end.
+// next returns the next token; ok is false at the end.
 func (s *tokens) next(seed uint64) (t token, ok bool) {
 	kind := separator
 	for s.at < len(s.text) {
@@ -128,7 +129,7 @@ func tokensOf(text []byte, seed uint64) []token {
 	}
 }
 
-// readsAs says whether a phrase has these tokens of a text, and no others.
+// readsAs says whether a phrase consists of exactly these tokens of a text.
 func readsAs(phrase, text []byte, run []token) bool {
 	if bytes.Equal(phrase, text[run[0].begin:run[len(run)-1].end]) {
 		return true
@@ -158,8 +159,8 @@ func sameToken(a, b []byte) bool {
 	}
 }
 
-// heard is the next character that makes a difference, folded, and how many bytes it and the silent ones before take; 0
-// at the end.
+// heard is the next character that is not silent, folded, and the bytes up to its end, silent ones included; n is 0 at
+// the end.
 func heard(b []byte) (r rune, n int) {
 	for n < len(b) {
 		r, size := utf8.DecodeRune(b[n:])

@@ -21,9 +21,9 @@ var ErrName = errors.New("name is too long")
 
 // TopKParams decide the shape of a TopK.
 type TopKParams struct {
-	// K is how many items are asked for.
+	// K is the number of items that an answer lists.
 	K int
-	// Entries is how many are kept, at least 10*K; 0 means 10*K.
+	// Entries is the number of items kept, at least 10*K; 0 means 10*K.
 	Entries int
 	// HalfLife in microseconds, 0 for none.
 	HalfLife Tick
@@ -44,22 +44,22 @@ func (p *TopKParams) check() error {
 	return checkHalfLife("top-k", p.HalfLife)
 }
 
-// TopK finds the items that occur most, with a bracket for each: weighted SpaceSaving (Metwally, Agrawal, El Abbadi 2005) on
-// forward weights. Of m entries, all with the weight of one landmark, the least makes room for an item that is new and
-// leaves its count behind, as what the newcomer may have too much:
+// TopK finds the items that occur most, with a bracket for each: weighted SpaceSaving (Metwally, Agrawal, El Abbadi
+// 2005) on forward weights. It has m entries, and all weights refer to one landmark. When all entries are in use, a new
+// item replaces the entry with the least count and takes over its count, as the error of the new item:
 //
 //	estimate >= truth >= estimate - err      err <= Z/m, Z the sum of all counts
 //
-// Where an earlier summary of the key had died (see Born), the truth may be more than the estimate by what Lost tells.
+// Where an earlier summary of the key had died (see Born), the truth may exceed the estimate by Lost.
 //
-// An err is kept in half a double, rounded up by at most a millionth of it. All weights shrink alike, so the bracket
-// holds at every time and not only when it was written. It holds up to the rounding of sums (exactly without a
-// half-life and with whole amounts up to 2^53 together); what is below 2^-100 counts as nothing. An item with more than
-// Z/m is always among the entries.
+// An err is stored in half a double, rounded up by at most a millionth. All weights shrink alike, so the bracket holds
+// at every time, not only when it was written. It holds up to the rounding of sums (exactly without a half-life, with
+// whole amounts up to 2^53 in total); values below 2^-100 count as 0. An item with more than Z/m is always among the
+// entries.
 //
-// Ties for the least are broken by a seeded hash of the name, then by the name: the state depends on the events and
-// their order, not on how it is laid out. It is a value with one owner: to keep a copy, Clone it. An entry takes about
-// 25 bytes and its name.
+// Among equal least entries, a seeded hash of the name decides, then the name: the state depends on the events and
+// their order, not on the memory layout. It is a value with one owner: Clone makes an independent copy. An entry takes
+// about 25 bytes and its name.
 type TopK struct {
 	params TopKParams
 	fade
@@ -80,7 +80,7 @@ type TopK struct {
 // upper is the upper half of a double that is not negative: its sign, exponent and the first 20 bits after the point.
 type upper uint32
 
-// upperOf rounds up: relative error below 2^-20. A power of two times a double has the same error.
+// upperOf rounds up, with a relative error below 2^-20. Multiplying v by a power of two does not change that error.
 func upperOf(v float64) upper {
 	b := math.Float64bits(v)
 	return upper((b + 1<<32 - 1) >> 32)
@@ -88,10 +88,10 @@ func upperOf(v float64) upper {
 
 func (u upper) float() float64 { return math.Float64frombits(uint64(u) << 32) }
 
-// err is how much the value at a position may have too much: never more than all of it.
+// err is by how much the value at a position may be too high: at most the whole value.
 func (s *TopK) err(i int) float64 { return min(s.errs[i].float(), s.values[i]) }
 
-// NewTopK makes an empty summary, or answers ErrParams.
+// NewTopK makes an empty summary, or returns ErrParams.
 func NewTopK(p TopKParams) (TopK, error) {
 	p.Hash = p.Hash.orDefault()
 	if p.Entries == 0 && p.K <= TopKEntriesMax/10 {
@@ -103,14 +103,14 @@ func NewTopK(p TopKParams) (TopK, error) {
 	return TopK{params: p, fade: fade{halfLife: p.HalfLife}}, nil
 }
 
-// Params is what it was made with, Entries filled in.
+// Params are the parameters of NewTopK, Entries filled in.
 func (s *TopK) Params() TopKParams { return s.params }
 
 // Len is the number of entries in use.
 func (s *TopK) Len() int { return len(s.values) }
 
-// Add counts n events of an item at time t. now is the namespace's clock, not before t and not before any earlier now.
-// It answers ErrName, ErrNegative or ErrOverflow, and then nothing has changed.
+// Add counts n events of an item at time t. now is the namespace's clock: not before t, and not before the now of any
+// earlier call. It returns ErrName, ErrNegative or ErrOverflow, and then nothing has changed.
 func (s *TopK) Add(now, t Tick, name []byte, n float64) error {
 	if len(name) > TopKNameMax {
 		return fmt.Errorf("%w: %d bytes, more than %d", ErrName, len(name), TopKNameMax)
@@ -159,7 +159,7 @@ func (s *TopK) count(name []byte, inc, cut float64) {
 	s.sink(int(s.places[i]))
 }
 
-// settle moves the landmark when it must, so that weights stay small.
+// settle moves the landmark when necessary, so that weights stay small.
 func (s *TopK) settle(now Tick) {
 	if s.z == 0 {
 		s.mark = s.landmark(now)
@@ -188,14 +188,14 @@ func (s *TopK) rebase(mark int64) {
 	}
 }
 
-// topKEntry is one entry outside of its arrays.
+// topKEntry is one entry, outside of the arrays of a TopK.
 type topKEntry struct {
 	name       []byte
 	hash       uint16
 	value, err float64
 }
 
-// entries are those that have not faded, in no order. Their names lie in the arena.
+// entries are the entries that have not faded, in no order. Their names point into the arena.
 func (s *TopK) entries() []topKEntry {
 	all := make([]topKEntry, 0, s.Len())
 	for i, v := range s.values {
@@ -206,7 +206,7 @@ func (s *TopK) entries() []topKEntry {
 	return all
 }
 
-// rebuild makes the arrays anew.
+// rebuild makes new arrays of the entries.
 func (s *TopK) rebuild(all []topKEntry) {
 	s.clear()
 	s.reserve(len(all))
@@ -215,7 +215,7 @@ func (s *TopK) rebuild(all []topKEntry) {
 	}
 }
 
-// clear leaves no entries; the names of those that were stay readable.
+// clear removes all entries; the names of the old entries stay readable.
 func (s *TopK) clear() {
 	*s = TopK{params: s.params, fade: s.fade, loss: s.loss, z: s.z, last: s.last}
 }
@@ -248,14 +248,14 @@ func (s *TopK) push(name []byte, hash uint16, value, err float64) {
 	s.lift(i)
 }
 
-// name is the name at a position; it is good until the next write.
+// name is the name at a position; it is valid until the next write.
 func (s *TopK) name(i int) []byte {
 	at := s.names[i]
 	n := binary.LittleEndian.Uint16(s.arena[at:])
 	return s.arena[at+2:][:n:n]
 }
 
-// intern puts a name into the arena, and packs that when half of it is waste.
+// intern appends a name to the arena, and packs the arena first when half of it is waste.
 func (s *TopK) intern(name []byte) uint32 {
 	if s.waste > 256 && 2*s.waste > len(s.arena) {
 		s.pack()
@@ -289,7 +289,7 @@ func (s *TopK) hash(name []byte) uint16 {
 	return uint16(remix(h^tail, int(s.params.Hash.ID)) >> 16)
 }
 
-// home is where a hash belongs among the slots, and next the slot after one.
+// home is the first slot of a hash, and next the slot after a slot.
 func (s *TopK) home(hash uint16) int { return int(hash) * len(s.slots) >> 16 }
 
 func (s *TopK) next(slot int) int {
@@ -312,7 +312,7 @@ func (s *TopK) find(name []byte, hash uint16) int {
 	return -1
 }
 
-// slot enters a position.
+// slot enters a position into the hash table.
 func (s *TopK) slot(i int) {
 	at := s.home(s.hashes[i])
 	for s.slots[at] != 0 {
@@ -321,7 +321,7 @@ func (s *TopK) slot(i int) {
 	s.slots[at] = uint16(i + 1)
 }
 
-// unslot takes a position out and closes the gap: what follows moves back unless that would be before its home.
+// unslot removes a position and closes the gap: later slots move back, except to a place before their home.
 func (s *TopK) unslot(i int) {
 	gap := s.home(s.hashes[i])
 	for s.slots[gap] != uint16(i+1) {
@@ -337,7 +337,7 @@ func (s *TopK) unslot(i int) {
 	s.slots[gap] = 0
 }
 
-// behind is how many slots lie from one to another, going on at the beginning.
+// behind is the number of slots from one slot to another, cyclically.
 func (s *TopK) behind(to, from int) int {
 	if to >= from {
 		return to - from
@@ -392,7 +392,7 @@ func (s *TopK) lift(at int) {
 
 func (s *TopK) put(at int, i uint16) { s.heap[at], s.places[i] = i, uint16(at) }
 
-// least is what an item without an entry may have had: the least value, 0 while there is room.
+// least is the most that an item without an entry may have had: the least value, or 0 while entries are free.
 func (s *TopK) least() float64 {
 	if s.Len() < s.params.Entries {
 		return 0
@@ -406,8 +406,8 @@ type TopKItem struct {
 	Count, Err float64
 }
 
-// Top appends the k items with the largest counts at a time to dst: largest first, then by name. Names are good until
-// the next write. Up to Entries may be asked for. It never writes.
+// Top appends the k items with the largest counts at a time to dst, ordered by descending count, then by name. Names
+// are valid until the next write. k may be up to Entries. Top never writes.
 func (s *TopK) Top(at Tick, k int, dst []TopKItem) []TopKItem {
 	k = min(k, s.Len())
 	if k <= 0 {
@@ -438,7 +438,7 @@ func (s *TopK) Top(at Tick, k int, dst []TopKItem) []TopKItem {
 	return dst
 }
 
-// compare is the order of answers.
+// compare is the order of items in answers.
 func (s *TopK) compare(i, j int) int {
 	switch {
 	case s.values[i] > s.values[j]:
@@ -449,7 +449,7 @@ func (s *TopK) compare(i, j int) int {
 	return bytes.Compare(s.name(i), s.name(j))
 }
 
-// Item reads one item at a time. One without an entry may have had up to what ErrMax says: Count and Err are that.
+// Item reads the count of one item at a time. If the item has no entry, Count and Err are both ErrMax.
 func (s *TopK) Item(at Tick, name []byte) TopKItem {
 	scale, cut := s.scale(at), faint(s.weight(at))
 	value, err := s.least(), s.least()
@@ -462,7 +462,7 @@ func (s *TopK) Item(at Tick, name []byte) TopKItem {
 // Z is the sum of all counts at a time.
 func (s *TopK) Z(at Tick) float64 { return float64(atLeast(s.z, faint(s.weight(at))) * s.scale(at)) }
 
-// ErrMax is what no Err exceeds at a time, and no count of an item without an entry: at most Z/Entries.
+// ErrMax is an upper bound, at a time, of every Err and of the count of every item without an entry: at most Z/Entries.
 func (s *TopK) ErrMax(at Tick) float64 {
 	return float64(atLeast(s.least(), faint(s.weight(at))) * s.scale(at))
 }
@@ -470,13 +470,13 @@ func (s *TopK) ErrMax(at Tick) float64 {
 // Last is the tick of the latest event, 0 when there was none.
 func (s *TopK) Last() Tick { return s.last }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (s *TopK) Reached() Tick { return s.reached(s.last) }
 
 // Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the
-// first such. It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits
-// until that is a seventh of the threshold.
+// first such tick. It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost,
+// Death waits until lost is a seventh of the threshold.
 func (s *TopK) Death(threshold float64) Tick {
 	if s.z == 0 {
 		return 0
@@ -484,10 +484,10 @@ func (s *TopK) Death(threshold float64) Tick {
 	return max(Faded(s.Z(s.last), s.last, s.halfLife, threshold), s.loss.faded(s.halfLife, threshold))
 }
 
-// Merge adds what o holds, which stays as it is, and keeps the bracket with the Z of both (Agarwal et al. 2013): an
-// item that only one has an entry for may have had the least of the other; of all sums the m largest stay. It commutes,
-// bit for bit. It does not associate: fold in a fixed order. It answers ErrIncompatible or ErrOverflow, and then
-// nothing has changed.
+// Merge adds what o holds; o does not change. The bracket holds with the Z of both (Agarwal et al. 2013): an item with
+// an entry in only one summary may have had the least value of the other. The m entries with the largest sums stay.
+// Merge commutes, bit for bit. It does not associate: callers must merge in a fixed order. It returns ErrIncompatible
+// or ErrOverflow, and then nothing has changed.
 func (s *TopK) Merge(o *TopK) error {
 	if s.params != o.params {
 		return &mismatch{kind: "top-k", a: s.params, b: o.params}
@@ -542,7 +542,7 @@ func (s *TopK) add(o *TopK) {
 	s.rebuild(all[:min(len(all), s.params.Entries)])
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (s *TopK) Clone() TopK {
 	c := *s
 	c.values, c.errs = slices.Clone(s.values), slices.Clone(s.errs)
@@ -552,7 +552,7 @@ func (s *TopK) Clone() TopK {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (s *TopK) Size() int {
 	return 288 + 8*cap(s.values) + 4*(cap(s.errs)+cap(s.names)) +
 		2*(cap(s.hashes)+cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
@@ -600,8 +600,8 @@ func (s *TopK) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the summary by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the summary by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (s *TopK) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version := r.headerLoss(topKKind)

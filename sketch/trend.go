@@ -2,15 +2,15 @@ package sketch
 
 import "math"
 
-// Exposure is how long a summary has been watching, as its own counts would say it: what one event a second, every
-// second since it began, would count for. It is Had seconds at From, and grows and fades from there as counts do. The
-// zero value has seen nothing yet.
+// Exposure is how long a summary has counted events, decayed as its counts are: the count that one event a second would
+// have, every second since the summary began. It is Had seconds at From, and grows and fades from there as counts do.
+// The zero value has no exposure yet.
 type Exposure struct {
 	From Tick
 	Had  float64
 }
 
-// At is the exposure in seconds at a time under params that hold since From: it tends to HalfLife/ln 2.
+// At is the exposure in seconds at a time, under params that apply since From. It tends to HalfLife/ln 2.
 //
 //	E(t) = Had * w + h/ln 2 * (1 - w),    w = 2^-((t-From)/h)
 func (e Exposure) At(p *Params, t Tick) float64 {
@@ -22,36 +22,38 @@ func (e Exposure) At(p *Params, t Tick) float64 {
 	return float64(e.Had*w) + float64(lasting(p.HalfLife)*(1-w))
 }
 
-// lasting is the exposure of a summary that has always been there, in seconds.
+// lasting is the limit of an exposure after infinite time, in seconds.
 func lasting(h Tick) float64 { return float64(h) / 1e6 / math.Ln2 }
 
-// Trend compares the rates of events under two half-lives that counted the same events. F and S are the counts, Ef and
-// Es the exposures. What the slow one has more of is the past, without a weight for the present:
+// Trend compares the rates of events under two half-lives that counted the same events. F and S are the counts under
+// the fast and the slow one, Ef and Es the exposures. The excess of the slow one is the past, with weight 0 for the
+// present:
 //
 //	B = S - F,  Eb = Es - Ef
 //
-// so events come at the rate F/Ef now and came at B/Eb before. Counts of independent events are as those of F/φ events
-// of weight one, where φ is the mean of their squared weights over that of their weights. Under one and the same rate
-// F's part of both is binomial, with the parts of the exposures as its probability; the score test and Wilson's
-// interval of that (Wilson 1927) make z, p-value and bounds. The small correlation of F and B is known and taken out.
+// So events come at the rate F/Ef now, and came at B/Eb before. Counts of independent events vary like counts of F/φ
+// events of weight one. φ is the mean of their squared weights divided by the mean of their weights. If the rate has
+// not changed, F's part of both is binomial, and its probability is the part of the exposures. The score test and
+// Wilson's interval for it (Wilson 1927) give z, p-value and bounds. The small correlation of F and B is known and
+// corrected.
 type Trend struct {
 	fast, slow   Reading
 	ef, es, eb   float64 // exposures in seconds
 	unitF, unitB float64 // φ
-	share        float64 // of the present in all that is expected, p0
-	gain         float64 // of n, for the correlation
+	share        float64 // expected share of the present, p0
+	gain         float64 // factor of n, for the correlation
 	ratio        float64 // Ef/Es
 	ready        bool
 }
 
-// warmShare is which part of the fast exposure may be older than the slow summary before the two are compared.
+// warmShare is the largest part of the fast exposure that may be older than the slow summary when the two are compared.
 const warmShare = 1. / 16
 
-// readyShare is which part of the slow exposure must be of the past.
+// readyShare is the part of the slow exposure that must belong to the past.
 const readyShare = 1e-6
 
-// Trends is the comparison of two readings at one time, fast that of the shorter half-life, with their exposures at
-// that time in seconds. Neither has a floor other than Prune, or negative amounts. The zero Trend knows nothing.
+// Trends compares two readings of the same time. fast has the shorter half-life; the exposures are at that time, in
+// seconds. Neither reading may have a floor other than Prune, or negative amounts. The zero Trend is Warming.
 func Trends(fast, slow Reading, fastExposure, slowExposure float64) Trend {
 	t := Trend{fast: fast, slow: slow, ef: fastExposure, es: slowExposure}
 	hf, hs := lasting(fast.p.HalfLife), lasting(slow.p.HalfLife)
@@ -76,7 +78,7 @@ func Trends(fast, slow Reading, fastExposure, slowExposure float64) Trend {
 	return t
 }
 
-// age is for how long, in seconds, a summary whose full exposure is full must have watched to have this one; it may be
+// age is for how many seconds a summary must have counted to have this exposure, if full is its limit. It may be
 // infinite.
 func age(exposure, full float64) float64 {
 	w := 1 - exposure/full
@@ -86,40 +88,40 @@ func age(exposure, full float64) float64 {
 	return float64(-full * math.Ln2 * Log2(w))
 }
 
-// squares is the exposure of weights that fade with full h/ln 2, after some time.
+// squares is the exposure, after age seconds, of weights whose exposure has the limit full.
 func squares(full, age float64) float64 {
 	return float64(full * (1 - exp2Float(-age/(full*math.Ln2))))
 }
 
-// Warming says that there is too little past yet to compare anything with.
+// Warming says that there is not enough past yet for a comparison.
 func (t *Trend) Warming() bool { return !t.ready }
 
-// Change is how a rate has changed.
+// Change is the change of a rate.
 type Change struct {
-	Fast, Slow float64 // events a second under each half-life, corrected for the time watched
+	Fast, Slow float64 // events a second under each half-life, corrected for the exposures
 	// Bits is log2 of the fast rate over the slow one, smoothed by one event at equal rates: above 0 for more than
-	// usual. What is entirely new has log2 of the slow exposure over the fast one, which is the most there is. Low and
-	// High are its bounds, -64 where nothing is left.
+	// usual. Its maximum is log2 of the slow exposure over the fast one, for entirely new events. Low and High are its
+	// bounds; -64 stands for a fast rate of 0.
 	Bits, StdError, Low, High float64
-	// Z is the score of "the rate is what it was", normal if it is; P the probability of one as far from 0, on either
-	// side, by chance.
+	// Z is the score for the hypothesis that the rate has not changed; it is normal under this hypothesis. P is the
+	// probability that chance alone gives a score as far from 0, on either side.
 	Z, P float64
 }
 
 // bitsMax bounds a change in bits.
 const bitsMax = 64
 
-// Bin is the change of one bin.
+// Bin is the change of one bin, at a confidence from 0.5 to 0.9999.
 func (t *Trend) Bin(bin uint32, confidence float64) Change {
 	return t.Of(t.fast.Count(bin), t.slow.Count(bin), confidence)
 }
 
-// Total is the change of all bins together.
+// Total is the change of all bins together, at a confidence from 0.5 to 0.9999.
 func (t *Trend) Total(confidence float64) Change {
 	return t.Of(t.fast.Z, t.slow.Z, confidence)
 }
 
-// Of is the change of something with these counts, at a confidence from 0.5 to 0.9999.
+// Of is the change of anything with these counts, at a confidence from 0.5 to 0.9999.
 func (t *Trend) Of(fast, slow, confidence float64) Change {
 	fast, slow = max(fast, 0), max(slow, 0)
 	c := Change{P: 1, Low: -bitsMax, High: bitsMax}
@@ -147,7 +149,7 @@ func (t *Trend) Of(fast, slow, confidence float64) Change {
 	return c
 }
 
-// bits is log2 of the fast rate over the slow one when a part p of n is of the present.
+// bits is log2 of the fast rate over the slow one when a part p of n belongs to the present.
 //
 //	rho = (F/Ef) / (B/Eb) = p/(1-p) * (1-p0)/p0,   fast/slow = 1 / (a + (1-a)/rho),   a = Ef/Es
 func (t *Trend) bits(p float64) float64 {
@@ -160,7 +162,7 @@ func (t *Trend) bits(p float64) float64 {
 	return min(max(Log2(present/below), -bitsMax), bitsMax)
 }
 
-// stdError is that of bits, by its derivative.
+// stdError is the standard error of bits, by its derivative.
 func (t *Trend) stdError(p, n float64) float64 {
 	p = min(p, 1-0x1p-53)
 	rho := p / (1 - p) * (1 - t.share) / t.share

@@ -14,8 +14,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Status turns an error into a gRPC status that carries the coded error as its
-// detail; nil for nil. Context errors become DEADLINE and CANCELED.
+// Status turns an error into a gRPC status that carries the coded error as its detail; nil for nil. Context errors
+// become DEADLINE and CANCELED. An error that is a gRPC status already stays as it is.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -40,9 +40,8 @@ func Status(err error) error {
 	return st.Err()
 }
 
-// FromStatus turns what a gRPC call returned back into the coded error; nil for
-// nil. A status without detail (the connection failed, say) becomes the code
-// that fits it best.
+// FromStatus turns the error of a gRPC call back into the coded error; nil for nil. A status without detail, such as
+// one for a failed connection, becomes the code that fits it best.
 func FromStatus(err error) error {
 	if err == nil {
 		return nil
@@ -71,7 +70,7 @@ func FromStatus(err error) error {
 	return proto.ErrInternal.Errorf("%s: %s", st.Code(), st.Message())
 }
 
-// tooLarge says in our words what gRPC refused before we saw it.
+// tooLarge turns gRPC's error for a message over its size limit into ebb's error.
 func tooLarge(message string) error {
 	var size, limit int64
 	if _, sizes, ok := strings.Cut(message, "larger than max "); ok {

@@ -1,9 +1,10 @@
-// Package ebnf reads a grammar, makes sentences of it, recognises them, and draws its railroads.
+// Package ebnf parses a grammar, generates sentences of it, recognises them, and draws its railroad diagrams.
 //
 //	// a comment of the rule that follows
 //	rule = "word" CLASS other ( a | b ) [ optional ] { repeated } .
 //
-// Words in quotes are terminals, words in capitals classes of tokens that the caller knows, others rules.
+// Words in quotes are terminals, words in capitals are classes of tokens that the caller defines, and other words are
+// rules.
 package ebnf
 
 import (
@@ -12,19 +13,19 @@ import (
 	"unicode"
 )
 
-// Grammar is a list of rules. Sentences begin with the first.
+// Grammar is a list of rules. The first rule is the start symbol.
 type Grammar struct {
 	Rules []Rule
 	named map[string]*Node
 }
 
-// Rule is a name for what it is made of.
+// Rule is a named rule.
 type Rule struct {
 	Name, Comment string
 	Node          *Node
 }
 
-// Kind is what a Node is.
+// Kind is the kind of a Node.
 type Kind uint8
 
 // Kinds of nodes.
@@ -38,14 +39,14 @@ const (
 	Repeat                // Parts[0], any number of times
 )
 
-// Node is what a rule is made of.
+// Node is an expression of a rule.
 type Node struct {
 	Kind  Kind
 	Text  string
 	Parts []*Node
 }
 
-// Parse reads a grammar. It panics if that is wrong, for it is part of the program.
+// Parse parses a grammar. It panics if the grammar is invalid, because the grammar is part of the program.
 func Parse(text string) *Grammar {
 	r := &reader{tokens: tokens(text)}
 	g := &Grammar{named: map[string]*Node{}}
@@ -67,7 +68,7 @@ func Parse(text string) *Grammar {
 	return g
 }
 
-// known panics at a rule that there is not.
+// known panics at a reference to a rule that does not exist.
 func (g *Grammar) known(n *Node) {
 	if n.Kind == Reference && g.named[n.Text] == nil {
 		panic("ebnf: there is no rule " + n.Text)
@@ -77,7 +78,7 @@ func (g *Grammar) known(n *Node) {
 	}
 }
 
-// tokens cuts a grammar into words, signs and comments.
+// tokens splits a grammar into words, signs and comments.
 func tokens(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {

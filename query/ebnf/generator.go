@@ -1,13 +1,13 @@
 package ebnf
 
-// Generator makes sentences.
+// Generator makes random sentences.
 type Generator struct {
 	Pick  func(n int) int          // 0 to n-1
-	Class func(name string) string // a token of a class
-	// Depth is how deep rules stand in each other at most, about: below, the last of a choice is taken, and nothing of
-	// what may be left out. The last ones must lead to an end.
+	Class func(name string) string // a token of the class
+	// Depth is about how deep rules may be nested. Below that depth a choice takes its last part, and optional and
+	// repeated parts are left out. So the last parts of the grammar's choices must not recurse without end.
 	Depth int
-	// Words is after how many the same holds.
+	// Words is the number of words after which the same rule applies.
 	Words int
 	words []string
 }

@@ -1,10 +1,10 @@
 package ebnf
 
-// Matcher recognises sentences of tokens that it knows.
+// Matcher recognises sentences in a list of tokens. The caller provides the functions that match single tokens.
 type Matcher struct {
-	Tokens   int                             // how many there are
-	Terminal func(at int, text string) bool  // whether this one is that
-	Class    func(at int, name string) []int // how many tokens from this one on may be one of a class
+	Tokens   int                             // the number of tokens
+	Terminal func(at int, text string) bool  // whether the token matches the terminal
+	Class    func(at int, name string) []int // the possible lengths, in tokens from this one on, of a class
 	seen     map[place][]int
 }
 
@@ -24,13 +24,13 @@ func (l *Matcher) Matches(g *Grammar) bool {
 	return false
 }
 
-// ends returns where what begins at a token may end.
+// ends returns the positions at which a match of the node that begins at a token may end.
 func (l *Matcher) ends(g *Grammar, n *Node, at int) []int {
 	where := place{n, at}
 	if known, ok := l.seen[where]; ok {
 		return known
 	}
-	l.seen[where] = nil // a rule that begins with itself goes nowhere
+	l.seen[where] = nil // a rule that begins with itself never matches
 	found := l.find(g, n, at)
 	l.seen[where] = found
 	return found
@@ -70,7 +70,7 @@ func (l *Matcher) find(g *Grammar, n *Node, at int) []int {
 		return add([]int{at}, l.ends(g, n.Parts[0], at)...)
 	}
 	out := []int{at}
-	for i := 0; i < len(out); i++ { // it grows
+	for i := 0; i < len(out); i++ { // out grows
 		out = add(out, l.ends(g, n.Parts[0], out[i])...)
 	}
 	return out
@@ -84,7 +84,7 @@ func (l *Matcher) after(g *Grammar, n *Node, begins []int) []int {
 	return out
 }
 
-// add appends what is not there.
+// add appends the values that the list does not have yet.
 func add(list []int, more ...int) []int {
 next:
 	for _, v := range more {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Railroad draws a rule: whoever follows the line from left to right says a sentence of it. Lines with arrows lead
-// back.
+// Railroad draws a rule: every path through the lines from left to right is a sentence of the rule. Lines with arrows
+// lead back.
 //
 //	──top──INTEGER──<merged>──┬──────────────────┬──
 //	                          ╰──by──<halflives>─╯
@@ -20,7 +20,7 @@ func (r *Rule) Railroad() string {
 	return out.String()
 }
 
-// drawing is a rectangle of characters, with a line that the train takes.
+// drawing is a rectangle of characters; line is the row of the main track.
 type drawing struct {
 	lines []string // of one width
 	line  int
@@ -30,7 +30,7 @@ func track(width int) drawing { return drawing{lines: []string{strings.Repeat("�
 
 func (d *drawing) width() int { return utf8.RuneCountInString(d.lines[0]) }
 
-// draw draws a node, for trains from the right if back.
+// draw draws a node; if back, for a track that is followed from right to left.
 func draw(n *Node, back bool) drawing {
 	switch n.Kind {
 	case Terminal, Class:
@@ -81,8 +81,8 @@ func beside(parts []drawing) drawing {
 	return out
 }
 
-// below draws one below the other, with switches at both sides; mark is what the tracks of all but the first begin and
-// end with.
+// below draws parts below each other, with switches at both sides. mark begins and ends the tracks of all parts but the
+// first.
 func below(parts []drawing, mark string) drawing {
 	width := 0
 	for _, p := range parts {

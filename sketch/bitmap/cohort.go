@@ -6,15 +6,15 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// Cohorts counts tables of periods, slice by slice. A row is the lows of its period that are within some set and,
-// unless it is of everyone, in no earlier period; it is counted with each later period:
+// Cohorts counts tables of periods, slice by slice. A row is the lows of its period that are in the set within and,
+// unless everyone is set, in no earlier period. Each row is counted with each later period:
 //
 //	row(i)      = period(i) & within - (period(0) | ... | period(i-1))
 //	again(i, j) = row(i) & period(j)    j > i
 //
-// That is half the square of the periods in counts, so what is read in them is the best that a slice can be: few lows
-// as a list, which is looked up, and everything else as a block, made once. The zero Cohorts is ready. Its memory, up
-// to 8 KiB a period, is used again for the next slice.
+// The number of counts is half the square of the number of periods, so each period is first converted to the fastest
+// form: a list for few lows, which are looked up, and a block for many. The zero Cohorts is ready. Its memory, up to 8
+// KiB a period, is reused for the next slice.
 type Cohorts struct {
 	periods      []cohortPeriod
 	row          kernel.Block
@@ -22,13 +22,13 @@ type Cohorts struct {
 	lows         []uint16
 }
 
-// listMax is up to how many lows are looked up in a block, one by one, rather than counted with it as a block.
+// listMax is the most lows that are looked up one by one in a block; more lows are counted as a block.
 const listMax = 160
 
-// cohortPeriod is the lows of a period: few in a list, or a block. Those without any have neither.
+// cohortPeriod is the lows of a period: a list of few, or a block. It has neither if the period has no lows.
 type cohortPeriod struct {
 	few   []uint16
-	block *kernel.Block // a dense container's, or own
+	block *kernel.Block // own, or the block of a dense container
 	own   *kernel.Block
 }
 
@@ -51,7 +51,7 @@ func (p *cohortPeriod) set(c Container) {
 	}
 }
 
-// Count adds a slice: counts[i] by how many lows row i has, again[i][j] by how many of them are in period i+1+j.
+// Count adds a slice: it adds to counts[i] the lows of row i, and to again[i][j] how many of them are in period i+1+j.
 func (t *Cohorts) Count(periods []Container, within Container, everyone bool, counts []uint64, again [][]uint64) {
 	for len(t.periods) < len(periods) {
 		t.periods = append(t.periods, cohortPeriod{})
@@ -74,7 +74,7 @@ func (t *Cohorts) Count(periods []Container, within Container, everyone bool, co
 	}
 }
 
-// countBlock makes a row of a block, and counts it.
+// countBlock makes a row from a block, and counts it.
 func (t *Cohorts) countBlock(p *cohortPeriod, all, everyone bool, later []cohortPeriod, again []uint64) uint64 {
 	row := p.block
 	if !all || !everyone {
@@ -109,7 +109,7 @@ func (t *Cohorts) countBlock(p *cohortPeriod, all, everyone bool, later []cohort
 	return uint64(n)
 }
 
-// countFew makes a row of few lows, and counts it.
+// countFew makes a row from few lows, and counts it.
 func (t *Cohorts) countFew(p *cohortPeriod, all, everyone bool, later []cohortPeriod, again []uint64) uint64 {
 	t.lows = t.lows[:0]
 	for _, low := range p.few {
@@ -123,7 +123,7 @@ func (t *Cohorts) countFew(p *cohortPeriod, all, everyone bool, later []cohortPe
 	return uint64(len(t.lows))
 }
 
-// countLows counts a row that is a list.
+// countLows counts a row that is a list with all later periods.
 func countLows(lows []uint16, later []cohortPeriod, again []uint64) {
 	if len(lows) == 0 {
 		return
@@ -137,7 +137,7 @@ func countLows(lows []uint16, later []cohortPeriod, again []uint64) {
 	}
 }
 
-// lowsIn is how many lows of a list are in a block.
+// lowsIn is the number of lows of a list that are in a block.
 func lowsIn(lows []uint16, block *kernel.Block) (n uint64) {
 	for _, low := range lows {
 		n += block[low>>6] >> (low & 63) & 1
@@ -145,7 +145,7 @@ func lowsIn(lows []uint16, block *kernel.Block) (n uint64) {
 	return n
 }
 
-// lowsOfBoth is how many lows two lists have in common.
+// lowsOfBoth is the number of lows that two lists have in common.
 func lowsOfBoth(a, b []uint16) (n uint64) {
 	for i, j := 0, 0; i < len(a) && j < len(b); {
 		switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// Form is how the lows of a container are written. The zero Form is that of an absent container. Forms are stored:
-// their numbers stay.
+// Form is the encoding of a container's lows. The zero Form is the form of an absent container. Forms are stored, so
+// their numbers must not change.
 type Form uint8
 
 // The forms. See the package comment.
@@ -31,27 +31,27 @@ func (f Form) String() string {
 }
 
 const (
-	// SliceLen is how many ids a slice has.
+	// SliceLen is the number of ids in a slice.
 	SliceLen = 1 << 16
-	// DenseWords is how many words a dense container has, and the most that any has.
+	// DenseWords is the number of words of a dense container, the largest of any container.
 	DenseWords = kernel.Words
-	// ArrayMax is how many lows an array has at most, RunMax how many runs a run container has.
+	// ArrayMax is the most lows of an array, RunMax the most runs of a run container.
 	ArrayMax = 2048
 	RunMax   = 1024
 )
 
-// Container is a view of the lows of one slice. The zero Container is an absent, empty one. Whoever makes one up of
-// words from outside calls Validate; everything else takes it to be valid.
+// Container is a view of the lows of one slice. The zero Container is absent and empty. Callers that make a Container
+// from words of outside origin must call Validate; all other functions assume that it is valid.
 type Container struct {
 	Form  Form
 	Count uint32   // lows, 1 to 65,536; 0 only in the zero Container
-	Words []uint64 // exactly as many as the form needs; EditInPlace may use what is behind them up to their capacity
+	Words []uint64 // exactly as many as the form needs; EditInPlace may use their capacity
 }
 
-// runLimit is how many runs n lows may have in a run container.
+// runLimit is the most runs of n lows in a run container.
 func runLimit(n int) int { return min(n/4, RunMax) }
 
-// formOf is the form of n lows in this many runs.
+// formOf is the form of n lows in this number of runs.
 func formOf(n, runs int) Form {
 	switch {
 	case n == 0:
@@ -64,7 +64,7 @@ func formOf(n, runs int) Form {
 	return Dense
 }
 
-// WordsFor is how many words a container has, of n lows in this many runs. Runs matter for run containers only.
+// WordsFor is the number of words of a container of n lows. runs, the number of runs, matters for run containers only.
 func WordsFor(f Form, n, runs int) int {
 	switch f {
 	case Array:
@@ -77,9 +77,9 @@ func WordsFor(f Form, n, runs int) int {
 	return 0
 }
 
-// View is the container of count lows that begins a block of words, which may be longer than needed. Behind the words
-// of a run container all words of the block must be 0, as EditInPlace leaves them. The container's capacity ends with
-// the block.
+// View is the container of count lows at the beginning of a block of words, which may be longer than needed. After the
+// words of a run container all words of the block must be 0, as EditInPlace leaves them. The container's capacity ends
+// with the block.
 func View(f Form, count uint32, block []uint64) Container {
 	n := 0
 	switch f {
@@ -91,7 +91,7 @@ func View(f Form, count uint32, block []uint64) Container {
 	return Container{Form: f, Count: count, Words: block[:n:len(block)]}
 }
 
-// Runs is how many runs of consecutive lows there are: at once in a run container, by counting in others.
+// Runs is the number of runs of consecutive lows. It is fast for a run container; other forms are counted.
 func (c Container) Runs() int {
 	switch c.Form {
 	case Array:
@@ -107,7 +107,7 @@ func (c Container) Runs() int {
 // block is the words of a dense container.
 func (c Container) block() *kernel.Block { return (*kernel.Block)(c.Words) }
 
-// Full says that all lows are in.
+// Full says whether all lows are in the container.
 func (c Container) Full() bool { return c.Count == SliceLen }
 
 // lowAt is low i of an array.
@@ -119,7 +119,7 @@ func runAt(words []uint64, i int) (first, last uint16) {
 	return uint16(pair), uint16(pair >> 16)
 }
 
-// runs is how many runs a run container has: its last word has one or two, and the second of two is never 0.
+// runs is the number of runs in a run container. Its last word has one or two runs, and the second of two is never 0.
 func (c Container) runs() int {
 	n := 2 * len(c.Words)
 	if c.Words[len(c.Words)-1]>>32 == 0 {
@@ -128,7 +128,7 @@ func (c Container) runs() int {
 	return n
 }
 
-// findLow is the position of the first low of an array that is not below low.
+// findLow is the position of the first low of an array that is at least low.
 func (c Container) findLow(low uint16) int {
 	from, to := 0, int(c.Count)
 	for from < to {
@@ -141,7 +141,7 @@ func (c Container) findLow(low uint16) int {
 	return from
 }
 
-// findRun is the position of the first run of a run container that does not end below low.
+// findRun is the position of the first run of a run container that ends at low or later.
 func (c Container) findRun(low uint16) int {
 	from, to := 0, c.runs()
 	for from < to {
@@ -155,7 +155,7 @@ func (c Container) findRun(low uint16) int {
 	return from
 }
 
-// Contains says whether low is in.
+// Contains says whether low is in the container.
 func (c Container) Contains(low uint16) bool {
 	switch c.Form {
 	case Array:
@@ -172,7 +172,7 @@ func (c Container) Contains(low uint16) bool {
 	return false
 }
 
-// Rank is how many lows are below low: the position that low has or would have, from 0.
+// Rank is the number of lows below low: the position of low, from 0, if it is or were in the container.
 func (c Container) Rank(low uint16) int {
 	switch c.Form {
 	case Array:
@@ -193,7 +193,7 @@ func (c Container) Rank(low uint16) int {
 	return 0
 }
 
-// Select is the low at a position, from 0; there is none at Count and beyond.
+// Select is the low at a position, from 0; ok is false for a position of Count or more.
 func (c Container) Select(position int) (low uint16, ok bool) {
 	if position < 0 || position >= int(c.Count) {
 		return 0, false
@@ -225,10 +225,10 @@ func (c Container) Select(position int) (low uint16, ok bool) {
 	return 0, false
 }
 
-// Min is the lowest low; there is none in an empty container.
+// Min is the lowest low; ok is false for an empty container.
 func (c Container) Min() (low uint16, ok bool) { return c.Select(0) }
 
-// Max is the highest low; there is none in an empty container.
+// Max is the highest low; ok is false for an empty container.
 func (c Container) Max() (low uint16, ok bool) {
 	switch c.Form {
 	case Array:
@@ -246,7 +246,7 @@ func (c Container) Max() (low uint16, ok bool) {
 	return 0, false
 }
 
-// CountRange is how many lows there are from lo to hi, both included; 0 where lo is above hi.
+// CountRange is the number of lows from lo to hi, both included; 0 if lo is above hi.
 func (c Container) CountRange(lo, hi uint16) int {
 	if lo > hi {
 		return 0
@@ -258,7 +258,7 @@ func (c Container) CountRange(lo, hi uint16) int {
 	return below - c.Rank(lo)
 }
 
-// Each yields the lows that are not below from, in order, until yield answers false, and says whether it never did.
+// Each yields the lows from from on, in order, until yield returns false. It returns false if yield did.
 func (c Container) Each(from uint16, yield func(low uint16) bool) bool {
 	switch c.Form {
 	case Array:
@@ -292,7 +292,7 @@ func (c Container) Each(from uint16, yield func(low uint16) bool) bool {
 	return true
 }
 
-// AppendLows appends the lows that are not below from to lows, at most as many as limit.
+// AppendLows appends the lows from from on to lows, at most limit of them.
 func (c Container) AppendLows(lows []uint16, from uint16, limit int) []uint16 {
 	if limit <= 0 {
 		return lows

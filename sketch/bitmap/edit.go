@@ -6,10 +6,10 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// Op is what an edit does to lows. Ops are written to logs: their numbers stay.
+// Op is the operation of an edit on lows. Ops are written to logs, so their numbers must not change.
 type Op uint8
 
-// Set puts lows in, Clear takes them out, Flip does for each what changes it.
+// Set adds lows, Clear removes them, and Flip changes each.
 const (
 	Set Op = 1 + iota
 	Clear
@@ -28,13 +28,12 @@ func (op Op) String() string {
 	return "unknown"
 }
 
-// ScratchWords is how many words an edit wants as scratch: a block, and behind it room for what is written in another
-// form.
+// ScratchWords is the number of words of scratch for an edit: a block, followed by room for the result in another form.
 const ScratchWords = DenseWords + DenseWords/2
 
-// Edit answers c after an edit, and how many lows it changed. The lows are sorted and each is there once. The words of
-// out lie in dst, of ScratchWords words, or are those of c when nothing changed; those of c are not written to, and may
-// not lie in dst.
+// Edit returns c after an edit, and the number of lows that it changed. lows must be sorted, without repetitions. The
+// words of out are in dst, of ScratchWords words, or are those of c when nothing changed. Edit does not write to the
+// words of c; they must not be in dst.
 func Edit(dst []uint64, c Container, op Op, lows []uint16) (out Container, changed int) {
 	switch {
 	case len(lows) == 0 || c.Count == 0 && op == Clear || c.Full() && op == Set:
@@ -53,8 +52,8 @@ func Edit(dst []uint64, c Container, op Op, lows []uint16) (out Container, chang
 	return out, changed
 }
 
-// EditRange answers c after an edit of all lows from lo to hi, both included, and how many it changed. Words are
-// treated as Edit does. Where lo is above hi it does nothing.
+// EditRange returns c after an edit of all lows from lo to hi, both included, and the number of lows that it changed.
+// It does nothing if lo is above hi. Words are as in Edit.
 func EditRange(dst []uint64, c Container, op Op, lo, hi uint16) (out Container, changed int) {
 	changed = c.rangeChanges(op, lo, hi)
 	if changed == 0 {
@@ -73,7 +72,7 @@ func EditRange(dst []uint64, c Container, op Op, lo, hi uint16) (out Container, 
 	return Settle(dst), changed
 }
 
-// rangeChanges is how many lows from lo to hi an edit changes.
+// rangeChanges is the number of lows from lo to hi that an edit changes.
 func (c Container) rangeChanges(op Op, lo, hi uint16) int {
 	if lo > hi {
 		return 0
@@ -88,11 +87,11 @@ func (c Container) rangeChanges(op Op, lo, hi uint16) int {
 	return all
 }
 
-// EditInPlace edits c in its own words, which the caller must be free to write to, up to their capacity. Where it
-// cannot, because c becomes longer than that, takes another form or less than half of the capacity, the result lies in
-// dst and moved is true: the caller finds a place for c.Words, copies them, and may use the place of the old ones,
-// whose content is lost. Words that are no longer needed are 0 afterwards. When the last low goes, c is the zero
-// Container.
+// EditInPlace edits c in its own words, up to their capacity; the caller must be free to write to these. It cannot edit
+// in place if the result is longer than the capacity, takes less than half of it, or has another form. Then the result
+// is in dst and moved is true. The caller must allocate new words for c, copy c.Words there, and may reuse the old
+// words, whose content is lost. Words that are no longer needed are 0 afterwards. When the last low is removed, c
+// becomes the zero Container.
 func EditInPlace(dst []uint64, c *Container, op Op, lows []uint16) (changed int, moved bool) {
 	switch {
 	case len(lows) == 0:
@@ -118,17 +117,17 @@ func EditInPlace(dst []uint64, c *Container, op Op, lows []uint16) (changed int,
 	return c.replace(dst, op, lows)
 }
 
-// fewLows is up to how many lows are edited one by one in arrays and run containers.
+// fewLows is the most lows that are edited one by one in arrays and run containers.
 const fewLows = 24
 
-// replace edits by Edit and writes the result over the old words when it has a good place there.
+// replace edits by Edit, and copies the result over the old words when it fits there well.
 func (c *Container) replace(dst []uint64, op Op, lows []uint16) (changed int, moved bool) {
 	out, changed := Edit(dst, *c, op, lows)
 	return changed, changed > 0 && c.bring(out)
 }
 
-// bring takes over a result that lies elsewhere: into the words of c when they are the right size for it, and as it is
-// otherwise, which is true.
+// bring sets c to a result in other memory. It copies the result into the words of c if they have the right size.
+// Otherwise c refers to the other memory, and bring returns true.
 func (c *Container) bring(out Container) (moved bool) {
 	n, room := len(out.Words), cap(c.Words)
 	if n == 0 {
@@ -146,7 +145,7 @@ func (c *Container) bring(out Container) (moved bool) {
 	return false
 }
 
-// EditRangeInPlace is EditRange in the words of c, in the manner of EditInPlace.
+// EditRangeInPlace is EditRange in the words of c, as EditInPlace does it.
 func EditRangeInPlace(dst []uint64, c *Container, op Op, lo, hi uint16) (changed int, moved bool) {
 	if c.Form != Dense {
 		out, changed := EditRange(dst, *c, op, lo, hi)
@@ -161,15 +160,15 @@ func EditRangeInPlace(dst []uint64, c *Container, op Op, lo, hi uint16) (changed
 	return changed, c.reform(dst, formOf(n, runs))
 }
 
-// difference is what an edit does to the number of lows and, where it was looked at, to that of runs.
+// difference is the change that an edit makes to the number of lows and, unless unknown, to the number of runs.
 type difference struct {
 	count, runs int
-	unknown     bool // runs were not looked at
+	unknown     bool // the runs were not examined
 }
 
-// settleDense gives a dense container that had this many lows the form that it must have, as reform does. A container
-// that was rightly dense had more than runLimit runs, so an edit that does not join many leaves it so, and nothing is
-// counted.
+// settleDense gives a dense container, which had was lows before an edit, the form that it must have, as reform does. A
+// valid dense container had more than runLimit runs. So if the edit does not join many runs, the container stays dense,
+// and settleDense counts nothing.
 func (c *Container) settleDense(dst []uint64, was int, more difference) (moved bool) {
 	n := int(c.Count)
 	if n > ArrayMax && !more.unknown && runLimit(was)+1+more.runs > runLimit(n) {
@@ -220,7 +219,7 @@ func Unite(block *kernel.Block, c Container) {
 	}
 }
 
-// United is a container of the lows of two, in memory of its own.
+// United is a container of the union of two, in newly allocated memory.
 func United(a, b Container) Container {
 	words := make([]uint64, ScratchWords)
 	block := (*kernel.Block)(words)
@@ -229,8 +228,8 @@ func United(a, b Container) Container {
 	return Settle(words)
 }
 
-// Settle is the container of the lows in the block that begins dst, of ScratchWords words. Its words lie in dst: the
-// block itself if it stays dense, behind it otherwise.
+// Settle is the container of the lows in the block at the beginning of dst, of ScratchWords words. Its words are in
+// dst: the block itself if it stays dense, otherwise the words after it.
 func Settle(dst []uint64) Container {
 	block := (*kernel.Block)(dst)
 	n := kernel.Count(block[:])
@@ -244,7 +243,7 @@ func Settle(dst []uint64) Container {
 	return write(dst[DenseWords:ScratchWords], block, f, n)
 }
 
-// write writes the n lows of a block as an array or as runs. The block does not overlap words.
+// write writes the n lows of a block as an array or as runs. The block must not overlap words.
 func write(words []uint64, block *kernel.Block, f Form, n int) Container {
 	size := 0
 	if f == Array {
@@ -255,7 +254,7 @@ func write(words []uint64, block *kernel.Block, f Form, n int) Container {
 	return Container{Form: f, Count: uint32(n), Words: words[:size]}
 }
 
-// writeArray writes the lows of a block four to a word, and answers how many words.
+// writeArray writes the lows of a block four to a word, and returns the number of words.
 func writeArray(words []uint64, block *kernel.Block) int {
 	p := packer{words: words}
 	for i, w := range block {
@@ -266,7 +265,7 @@ func writeArray(words []uint64, block *kernel.Block) int {
 	return p.end()
 }
 
-// writeRuns writes the runs of a block two to a word, and answers how many words.
+// writeRuns writes the runs of a block two to a word, and returns the number of words.
 func writeRuns(words []uint64, block *kernel.Block) int {
 	p := packer{words: words}
 	for at := nextBit(block, 0, 0); at < SliceLen; {
@@ -277,7 +276,7 @@ func writeRuns(words []uint64, block *kernel.Block) int {
 	return p.end()
 }
 
-// nextBit is the first position from at on where the block, with flip applied, has a 1; SliceLen if there is none.
+// nextBit is the first position from at on where the block, xored with flip, has a 1; SliceLen if there is none.
 func nextBit(block *kernel.Block, at int, flip uint64) int {
 	if at >= SliceLen {
 		return SliceLen
@@ -313,7 +312,7 @@ func (p *packer) put(v uint64, width uint) {
 	}
 }
 
-// end writes the last word if it is begun, and answers how many there are.
+// end writes the last word if it is not complete, and returns the number of words.
 func (p *packer) end() int {
 	if p.shift != 0 {
 		p.words[p.n] = p.word
@@ -322,7 +321,7 @@ func (p *packer) end() int {
 	return p.n
 }
 
-// fillRange edits all bits from lo to hi.
+// fillRange edits all bits from lo to hi, both included.
 func fillRange(block *kernel.Block, op Op, lo, hi uint16) {
 	first, last := lo>>6, hi>>6
 	for i := first; ; i++ {
@@ -347,8 +346,8 @@ func fillRange(block *kernel.Block, op Op, lo, hi uint16) {
 	}
 }
 
-// manyLows is from how many lows on the runs of a block are counted afterwards in place of looking at the neighbours of
-// each.
+// manyLows is the least number of lows for which the runs of a block are counted after the edit, instead of examining
+// the neighbours of each low.
 const manyLows = 64
 
 // editBlock edits the bits of lows.
@@ -376,7 +375,7 @@ func editBlock(block *kernel.Block, op Op, lows []uint16) (changed int, more dif
 	return changed, more
 }
 
-// neighbours is how many of the two bits next to low are set.
+// neighbours is the number of bits next to low that are set.
 func neighbours(block *kernel.Block, low uint16) int {
 	n := 0
 	if low > 0 {
@@ -388,7 +387,7 @@ func neighbours(block *kernel.Block, low uint16) int {
 	return n
 }
 
-// arrayRuns is how many runs the n lows of an array have, or some number above limit when there are more than limit.
+// arrayRuns is the number of runs in an array of n lows, or any number above limit if there are more than limit.
 func arrayRuns(words []uint64, n, limit int) int {
 	runs, next := 0, -1
 	for i := 0; i < n && runs <= limit; i++ {
@@ -401,7 +400,7 @@ func arrayRuns(words []uint64, n, limit int) int {
 	return runs
 }
 
-// merge edits an array, or an absent container, that has at most ArrayMax lows even if all are added.
+// merge edits an array or an absent container. It must have at most ArrayMax lows even if all are added.
 func merge(dst []uint64, c Container, op Op, lows []uint16) (out Container, changed int) {
 	w := lowWriter{packer: packer{words: dst[:DenseWords/2]}, next: -1}
 	at, old := 0, int(c.Count)
@@ -428,7 +427,7 @@ func merge(dst []uint64, c Container, op Op, lows []uint16) (out Container, chan
 	return w.container(dst[DenseWords/2:]), changed
 }
 
-// lowWriter packs lows as an array, ArrayMax at most, and counts runs.
+// lowWriter packs lows as an array, at most ArrayMax, and counts runs.
 type lowWriter struct {
 	packer
 	count, runs, next int // next is the low that extends the last run; -1 before the first
@@ -443,7 +442,8 @@ func (w *lowWriter) add(low uint16) {
 	w.next = int(low) + 1
 }
 
-// container is what was written, in the form that it must have: runs go into rest, which has half as many words.
+// container is what was written, in the form that it must have. Runs are written to rest, which must have half as many
+// words as the array.
 func (w *lowWriter) container(rest []uint64) Container {
 	size := w.end()
 	switch f := formOf(w.count, w.runs); f {
@@ -456,7 +456,7 @@ func (w *lowWriter) container(rest []uint64) Container {
 	return Container{Form: Run, Count: uint32(w.count), Words: rest[:size]}
 }
 
-// joinLows writes the n lows of an array as runs, and answers how many words.
+// joinLows writes the n lows of an array as runs, and returns the number of words.
 func joinLows(words, lows []uint64, n int) int {
 	p := packer{words: words}
 	for i := 0; i < n; {
@@ -470,8 +470,8 @@ func joinLows(words, lows []uint64, n int) int {
 	return p.end()
 }
 
-// editOne edits one low of an array or run container in place. If it cannot, because the form or the size of the block
-// must change, ok is false and nothing is changed.
+// editOne edits one low of an array or run container in place. ok is false, and nothing has changed, if the form or the
+// size of the block must change.
 func (c *Container) editOne(op Op, low uint16) (ok, did bool) {
 	if c.Count == 0 {
 		return false, false
@@ -520,8 +520,8 @@ func (c *Container) editArray(op Op, low uint16) (ok, did bool) {
 	return true, true
 }
 
-// resize makes the words of c this many, where that is a good use of their capacity. before is called, if so, while
-// they still have their old length.
+// resize changes the number of words of c to n, if that uses their capacity well, and calls before just before the
+// change. Otherwise it returns false.
 func (c *Container) resize(n int, before func()) bool {
 	if n > cap(c.Words) || n < len(c.Words) && 2*n < cap(c.Words) {
 		return false
@@ -555,7 +555,7 @@ func (c *Container) editRun(op Op, low uint16) (ok, did bool) {
 	return c.addToRuns(i, low, n+1, r)
 }
 
-// takeFromRun takes low out of run i of r; n lows stay.
+// takeFromRun removes low from run i of r; n lows remain.
 func (c *Container) takeFromRun(i int, first, last, low uint16, n, r int) (ok, did bool) {
 	to := r
 	switch {
@@ -584,7 +584,7 @@ func (c *Container) takeFromRun(i int, first, last, low uint16, n, r int) (ok, d
 	return true, true
 }
 
-// addToRuns puts low, which is in none, before run i of r; with it there are n lows.
+// addToRuns adds low, which is in no run, before run i of r; n is the number of lows afterwards.
 func (c *Container) addToRuns(i int, low uint16, n, r int) (ok, did bool) {
 	first, last, to := low, low, r+1
 	joinsLeft, joinsRight := false, false
@@ -621,8 +621,8 @@ func (c *Container) addToRuns(i int, low uint16, n, r int) (ok, did bool) {
 
 func pair(first, last uint16) uint64 { return uint64(last)<<16 | uint64(first) }
 
-// putLane puts v at position i of a row of numbers of width bits that are packed into words from the lowest bits on,
-// and moves those behind it; the last of the row, which must be 0, falls out.
+// putLane inserts v at position i of a row of numbers of width bits, packed into words from the lowest bits on. It
+// moves the numbers after it; the last number, which must be 0, is dropped.
 func putLane(words []uint64, i int, width uint, v uint64) {
 	at, shift := place(i, width)
 	for j := len(words) - 1; j > at; j-- {
@@ -632,7 +632,7 @@ func putLane(words []uint64, i int, width uint, v uint64) {
 	words[at] = w&(1<<shift-1) | v<<shift | w>>shift<<shift<<width
 }
 
-// cutLane takes the number at position i out, and moves those behind it; a 0 comes in at the end.
+// cutLane removes the number at position i, and moves the numbers after it; the last number becomes 0.
 func cutLane(words []uint64, i int, width uint) {
 	at, shift := place(i, width)
 	w := words[at]
@@ -643,7 +643,7 @@ func cutLane(words []uint64, i int, width uint) {
 	}
 }
 
-// setLane writes v over the number at position i.
+// setLane replaces the number at position i by v.
 func setLane(words []uint64, i int, width uint, v uint64) {
 	at, shift := place(i, width)
 	words[at] = words[at]&^((1<<width-1)<<shift) | v<<shift

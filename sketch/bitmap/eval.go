@@ -6,29 +6,29 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// Scratch is what evaluations write to. It grows to what programs need, 8 KiB for each level of an expression that its
-// leaves alone do not answer, and is used again by the next evaluation, which allocates nothing then. The zero Scratch
-// is ready. Only one evaluation at a time may use it.
+// Scratch is the memory of evaluations. It grows to the need of a program: 8 KiB for each level of an expression that
+// its leaves alone do not answer. The next evaluation reuses it and then allocates nothing. The zero Scratch is ready.
+// Only one evaluation at a time may use it.
 type Scratch struct {
 	free   []*kernel.Block
-	list   []*kernel.Block // dense leaves being gathered, as a stack
+	list   []*kernel.Block // a stack of dense leaves to combine
 	result [DenseWords / 2]uint64
 }
 
-// Inputs are what a program is evaluated on: a slice's containers of its bitmaps, absent ones being zero Containers,
-// and the universe in this slice, which only Not and Universe ask for.
+// Inputs are the arguments of a program for one slice: the containers of its bitmaps, where absent ones are zero
+// Containers, and the universe, which only Not and Universe use.
 type Inputs struct {
 	Leaves   []Container
 	Universe Container
 }
 
-// Count is how many lows the program's result has in a slice. The result itself is not made.
+// Count is the number of lows of the program's result in a slice. It does not build the result.
 func (p *Program) Count(s *Scratch, in Inputs) int {
 	e := evaluation{p: p, s: s, in: in}
 	return e.count(p.root)
 }
 
-// CountRange is Count from lo to hi, both included.
+// CountRange is Count for the lows from lo to hi, both included.
 func (p *Program) CountRange(s *Scratch, in Inputs, lo, hi uint16) int {
 	if lo == 0 && hi == SliceLen-1 {
 		return p.Count(s, in)
@@ -42,8 +42,8 @@ func (p *Program) CountRange(s *Scratch, in Inputs, lo, hi uint16) int {
 	return v.CountRange(lo, hi)
 }
 
-// Eval is the program's result in a slice. Its words lie in the scratch, until that is used again, or are those of a
-// leaf.
+// Eval is the program's result in a slice. Its words are in the scratch and valid until the next use of that, or are
+// the words of a leaf.
 func (p *Program) Eval(s *Scratch, in Inputs) Container {
 	e := evaluation{p: p, s: s, in: in}
 	v := e.eval(p.root)
@@ -51,8 +51,8 @@ func (p *Program) Eval(s *Scratch, in Inputs) Container {
 	return s.settle(v)
 }
 
-// CountEach adds to counts, for each container of by, how many lows it has in common with the program's result: one row
-// of a cohort table, or the groups of a count by group.
+// CountEach adds to counts[i] the number of lows that by[i] has in common with the program's result: one row of a
+// cohort table, or the groups of a count by group.
 func (p *Program) CountEach(s *Scratch, in Inputs, by []Container, counts []uint64) {
 	e := evaluation{p: p, s: s, in: in}
 	v := e.eval(p.root)
@@ -62,7 +62,7 @@ func (p *Program) CountEach(s *Scratch, in Inputs, by []Container, counts []uint
 	s.give(v)
 }
 
-// evaluation is one of a program on a slice.
+// evaluation is the evaluation of a program on a slice.
 type evaluation struct {
 	p  *Program
 	s  *Scratch
@@ -119,7 +119,7 @@ func (e *evaluation) eval(at int) value {
 	return e.s.restrict(v, last, out)
 }
 
-// count is how many lows a node has. What unites or restricts last is counted with and not written.
+// count is the number of lows of a node. The last union or intersection is only counted, not written.
 func (e *evaluation) count(at int) int {
 	n := &e.p.nodes[at]
 	var v value
@@ -151,13 +151,13 @@ func (e *evaluation) count(at int) int {
 	return c
 }
 
-// or unites the arguments of a node: what must be evaluated comes first, then what is not dense, then what is. Of that,
-// up to so many are left over, in rest, if there is something else to unite them with. They stay until the next
-// evaluation.
+// or unites the arguments of a node: first evaluated arguments, then leaves that are not dense, then dense leaves. Up
+// to left dense leaves are not united but returned in rest, if there is another value for the caller to unite them
+// with. rest is valid until the next evaluation.
 func (e *evaluation) or(n *node, left int) (v value, rest []*kernel.Block) {
 	s, from := e.s, len(e.s.list)
 	defer func() { s.list = s.list[:from] }()
-	var single Container // the last one
+	var single Container // the last leaf
 	some, sparse := 0, 0
 	for c := range e.leaves(n.args) {
 		single = c
@@ -196,7 +196,7 @@ func (e *evaluation) or(n *node, left int) (v value, rest []*kernel.Block) {
 	done := max(min(least, len(list)), len(list)-left)
 	list, rest = list[:done], list[done:]
 	if v.empty() && done == 1 && len(rest) > 0 {
-		return value{Container: Container{Form: Dense, Words: list[0][:]}}, rest // all are counted where they are
+		return value{Container: Container{Form: Dense, Words: list[0][:]}}, rest // counted in place
 	}
 	if v.empty() && len(list) > 0 {
 		v = loose(s.take())
@@ -214,12 +214,12 @@ func (e *evaluation) or(n *node, left int) (v value, rest []*kernel.Block) {
 	return v, rest
 }
 
-// probeMax is up to how many lows an array is looked up in an expression, low by low, in place of evaluating that: they
-// touch fewer lines of memory than a container has.
+// probeMax is the most lows of an array that are looked up in an expression one by one, instead of evaluating that.
+// Such lookups touch fewer cache lines than a container has.
 const probeMax = 32
 
-// and intersects the arguments of a node and takes out those that it takes out, but for the last of either kind. When
-// there is an array among them, only its lows are looked up in the others.
+// and intersects the arguments of a node, and removes the arguments in out, except the last step, which it returns. If
+// a leaf is an array, only its lows are looked up in the others.
 func (e *evaluation) and(n *node) (v, last value, out bool) {
 	least := fullValue().Container
 	for _, arg := range n.args {
@@ -251,8 +251,8 @@ func (e *evaluation) and(n *node) (v, last value, out bool) {
 	return w.v, w.last, w.out
 }
 
-// restrictByLeaves restricts by all leaves of a node but one array that is in already. First come those that intersect
-// and are not dense.
+// restrictByLeaves restricts by all leaves of a node, except the array least, which is the start value. It begins with
+// the intersecting leaves that are not dense.
 func (e *evaluation) restrictByLeaves(w *restriction, n *node, least Container) {
 	for _, dense := range []bool{false, true} {
 		for c := range e.leaves(n.args) {
@@ -281,16 +281,16 @@ func (e *evaluation) restrictByInner(w *restriction, args []int, out bool) {
 	}
 }
 
-// restriction is an intersection that always owes its last step, so that it may be counted and not written. Before
-// that, it may owe several of one kind by blocks, to be taken together.
+// restriction is an intersection whose last step is always pending, so that the caller may count the result without
+// writing it. Before that step, several steps of one kind by blocks may be pending, to be done together.
 type restriction struct {
 	s       *Scratch
 	v, last value
-	out     bool // last is taken out, and what is on the list
-	from    int  // where on the list of the scratch the blocks begin
+	out     bool // whether last, and the blocks on the list, are removed
+	from    int  // the first of the blocks on the scratch's list
 }
 
-// by owes one more step.
+// by adds a pending step.
 func (w *restriction) by(v value, out bool) {
 	if w.out == out && w.v.dense() != nil && w.last.mem == nil && w.last.dense() != nil {
 		w.s.list = append(w.s.list, w.last.dense())
@@ -300,14 +300,14 @@ func (w *restriction) by(v value, out bool) {
 	w.last, w.out = v, out
 }
 
-// settle takes all steps that are owed.
+// settle does all pending steps.
 func (w *restriction) settle() {
 	w.flush()
 	w.v = w.s.restrict(w.v, w.last, w.out)
 	w.last, w.out = fullValue(), false
 }
 
-// flush takes the steps by blocks.
+// flush does the pending steps by blocks.
 func (w *restriction) flush() {
 	list := w.s.list[w.from:]
 	if len(list) == 0 {
@@ -368,8 +368,8 @@ func (e *evaluation) xor(n *node) value {
 	return v
 }
 
-// atLeast counts in how many arguments each low is, in bits of blocks: the dense leaves eight at a time, the others
-// written as blocks, eight at a time as well.
+// atLeast counts, for each low, the arguments that have it, in bit planes of blocks: first the dense leaves, eight at a
+// time, then the other arguments, written as blocks, also eight at a time.
 func (e *evaluation) atLeast(n *node) value {
 	s, t, from := e.s, n.t, len(e.s.list)
 	defer func() { s.list = s.list[:from] }()
@@ -416,14 +416,14 @@ func (e *evaluation) atLeast(n *node) value {
 	return loose(result)
 }
 
-// maxPlanes is how many bits it takes to count to MaxTerms.
+// maxPlanes is the number of bits needed to count to MaxTerms.
 const maxPlanes = 17
 
-// keeper counts values, and keeps up to eight of them.
+// keeper counts values; it collects up to eight of them before it adds them to the planes.
 type keeper struct {
 	s      *Scratch
 	planes kernel.Counters
-	from   int // where on the list of the scratch its blocks begin
+	from   int // the first of its blocks on the scratch's list
 }
 
 func (k *keeper) add(v value) {

@@ -13,28 +13,30 @@ import (
 // The portable format of roaring bitmaps (github.com/RoaringBitmap/RoaringFormatSpec), of up to 65,536 slices. All
 // numbers are little endian.
 //
-//	cookie      4 bytes: 12346, and then 4 bytes with the number n of containers; or 12347 | (n-1) << 16 where some are runs
+//	cookie      4 bytes: 12346, and then 4 bytes with the number n of containers; or 12347 | (n-1) << 16 where some
+//	            are runs
 //	runs        (n+7)/8 bytes, where some are: bit i says that container i is runs
 //	keys        n x 2 + 2 bytes: slice, lows less 1
 //	offsets     n x 4 bytes: where each container begins; left out where some are runs and n is below 4
-//	containers  runs: 2 bytes r, r x 2 + 2 bytes: first, last less first. Others: up to 4,096 lows of 2 bytes each, more as 1,024 words of 8 bytes
+//	containers  runs: 2 bytes r, r x 2 + 2 bytes: first, last less first. Others: up to 4,096 lows of 2 bytes each,
+//	            more as 1,024 words of 8 bytes
 //
-// Its extension to 64 bits is a number of buckets (8 bytes), and for each the high half of its ids (4 bytes) and a
-// bitmap as above of their low halves.
+// Its extension to 64 bits is a number of buckets (8 bytes). For each bucket it has the high half of the bucket's ids
+// (4 bytes) and a bitmap as above of their low halves.
 
 const (
 	portablePlain   = 12346
 	portableRuns    = 12347
 	portableArray   = 4096 // lows of the longest array
-	portableOffsets = 4    // containers from which on there are offsets in any case
+	portableOffsets = 4    // with at least so many containers there are always offsets
 	portableBucket  = 1 << 16
 )
 
-// ErrWide is what WritePortable32 says of ids that do not go into 32 bits.
+// ErrWide is the error of WritePortable32 for ids that do not fit 32 bits.
 var ErrWide = errors.New("the portable format of 32 bits has no ids of 2^32 and above: use that of 64 bits")
 
-// WritePortable32 writes a bitmap of ids below 2^32 in the portable format of roaring bitmaps. It allocates 16 bytes a
-// container; its writes are short, so w should have a buffer.
+// WritePortable32 writes a bitmap of ids below 2^32 in the portable format of roaring bitmaps. It returns ErrWide for
+// larger ids. It allocates 16 bytes a container. Its writes are short, so w should have a buffer.
 func WritePortable32(w io.Writer, d Directory) error {
 	if n := d.Len(); n > 0 && d.Slice(n-1) >= portableBucket {
 		return ErrWide
@@ -69,7 +71,7 @@ func WritePortable64(w io.Writer, d Directory) error {
 	return nil
 }
 
-// writeBucket writes the containers from one position up to another.
+// writeBucket writes the containers at positions from up to to.
 func writeBucket(w io.Writer, d Directory, from, to int) error {
 	head := portableHead(d, from, to)
 	if _, err := w.Write(head); err != nil {
@@ -85,7 +87,7 @@ func writeBucket(w io.Writer, d Directory, from, to int) error {
 	return nil
 }
 
-// portableHead is all that comes before the containers.
+// portableHead is everything before the containers.
 func portableHead(d Directory, from, to int) []byte {
 	n := to - from
 	marks := make([]byte, (n+7)/8)
@@ -119,7 +121,7 @@ func portableHead(d Directory, from, to int) []byte {
 	return b
 }
 
-// portableSize is how many bytes a container takes.
+// portableSize is the size of a container in the format, in bytes.
 func portableSize(c Container) int {
 	switch {
 	case c.Form == Run:
@@ -130,7 +132,7 @@ func portableSize(c Container) int {
 	return 8 * DenseWords
 }
 
-// appendPortable appends a container's bytes.
+// appendPortable appends a container in the format.
 func appendPortable(b []byte, c Container) []byte {
 	b = slices.Grow(b, portableSize(c))
 	switch {
@@ -154,10 +156,10 @@ func appendPortable(b []byte, c Container) []byte {
 	return b
 }
 
-// ReadPortable32 reads a bitmap that is written in the portable format of roaring bitmaps, and yields its containers in
-// order; their words stay until yield returns. It reads no byte beyond the bitmap, keeps half a MiB at most, and ends
-// at the first error of yield. Bytes that are no such bitmap are refused with ErrCorrupt and the offset, but what came
-// before them has been yielded. Reads are short, so r should have a buffer.
+// ReadPortable32 reads a bitmap in the portable format of roaring bitmaps, and yields its containers in order; their
+// words are valid until yield returns. It reads no byte after the bitmap, uses at most half a MiB, and ends at the
+// first error of yield. It returns ErrCorrupt, with the offset, for bytes that are no such bitmap; the containers
+// before these have been yielded. Reads are short, so r should have a buffer.
 func ReadPortable32(r io.Reader, yield func(slice uint64, c Container) error) error {
 	p := portableReader{r: r, yield: yield}
 	return p.bucket(0)
@@ -195,12 +197,12 @@ type portableReader struct {
 	r       io.Reader
 	yield   func(slice uint64, c Container) error
 	at      int64 // bytes read
-	last    int   // how many of them in the last piece
+	last    int   // bytes in the last piece
 	buf     []byte
 	scratch [ScratchWords]uint64
 }
 
-// take reads a piece of this many bytes, which stays until the next one.
+// take reads a piece of n bytes, valid until the next one.
 func (p *portableReader) take(n int, what string) ([]byte, error) {
 	p.buf = slices.Grow(p.buf[:0], n)[:n]
 	got, err := io.ReadFull(p.r, p.buf)
@@ -214,12 +216,12 @@ func (p *portableReader) take(n int, what string) ([]byte, error) {
 	return nil, fmt.Errorf("offset %d: %w", p.at, err)
 }
 
-// corrupt speaks of the last piece.
+// corrupt makes an error about the last piece.
 func (p *portableReader) corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s at offset %d", ErrCorrupt, fmt.Sprintf(format, args...), p.at-int64(p.last))
 }
 
-// bucket reads a bitmap of up to 65,536 slices, where the first has this number.
+// bucket reads a bitmap of up to 65,536 slices; base is the number of its first slice.
 func (p *portableReader) bucket(base uint64) error {
 	start := p.at
 	n, marks, err := p.cookie()
@@ -260,7 +262,7 @@ func (p *portableReader) bucket(base uint64) error {
 	return nil
 }
 
-// cookie reads how many containers there are, and which are runs if some may be.
+// cookie reads the number of containers, and marks for those that are runs; marks is nil if none is.
 func (p *portableReader) cookie() (n int, marks []byte, err error) {
 	b, err := p.take(4, "the cookie")
 	if err != nil {
@@ -285,7 +287,7 @@ func (p *portableReader) cookie() (n int, marks []byte, err error) {
 	return 0, nil, p.corrupt("%d containers", binary.LittleEndian.Uint32(b))
 }
 
-// container reads one, and gives it the form that it has here.
+// container reads one container, and converts it to its form in this package.
 func (p *portableReader) container(lows int, runs bool) (c Container, err error) {
 	block := (*kernel.Block)(p.scratch[:])
 	switch {

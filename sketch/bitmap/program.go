@@ -5,20 +5,19 @@ import (
 	"fmt"
 )
 
-// Expr is an expression over bitmaps, as one writes it down: Compile makes a Program of it.
+// Expr is an expression over bitmaps as callers write it; Compile makes a Program of it.
 type Expr struct {
 	Op   Logic
 	Leaf int    // of a Leaf: which bitmap, from 0
 	T    int    // of AtLeast: how many of Args
-	Args []Expr // none of a Leaf and Universe, one of Not, one or more of the others
+	Args []Expr // none for Leaf and Universe, one for Not, one or more for the others
 }
 
-// Logic is what an expression does with its arguments.
+// Logic is the operation of an expression.
 type Logic uint8
 
-// The operations. Not is what is in the universe and not in its argument; AndNot what is in the first argument and in
-// no other; AtLeast what is in T arguments or more, one that is there twice counting twice; Xor what is in an odd
-// number of them.
+// The operations. Not is the universe without its argument. AndNot is the first argument without all others. AtLeast is
+// what is in at least T arguments; an argument given twice counts twice. Xor is what is in an odd number of arguments.
 const (
 	Leaf Logic = iota
 	Universe
@@ -39,33 +38,33 @@ func (l Logic) String() string {
 
 // Limits of an expression.
 const (
-	MaxDepth = 256     // arguments of arguments
-	MaxTerms = 1 << 16 // expressions in it, all told
+	MaxDepth = 256     // levels of arguments
+	MaxTerms = 1 << 16 // expressions in it, at all levels
 )
 
-// ErrExpr is wrapped by what is said of an expression that cannot be compiled.
+// ErrExpr is wrapped by the errors for an expression that cannot be compiled.
 var ErrExpr = errors.New("expression over bitmaps")
 
-// Program is an expression that is ready to be evaluated on one slice after the other. It is not written to by
-// evaluating it.
+// Program is a compiled expression, to be evaluated one slice after the other. Evaluations do not write to it.
 type Program struct {
 	nodes  []node
 	root   int
 	leaves int
 }
 
-// node is an operation of a program. Not and AndNot have become And with arguments that are taken out; nested unions
-// have become one, and nested intersections.
+// node is an operation of a program. Not and AndNot are compiled to And with arguments to remove. Nested unions are
+// merged into one, and so are nested intersections.
 type node struct {
 	op     Logic // Leaf, Or, And, Xor, AtLeast
-	leaf   int   // the universe is the leaf behind the last one
+	leaf   int   // the universe is the leaf after the last one
 	t      int
-	args   []int // nodes: of And those that intersect
-	out    []int // of And those that are taken out
-	weight int   // leaves below it
+	args   []int // nodes; for And, those to intersect
+	out    []int // for And, those to remove
+	weight int   // number of leaves below it
 }
 
-// Compile makes a program of an expression over this many bitmaps.
+// Compile makes a program of an expression over this number of bitmaps. It returns an error that wraps ErrExpr if the
+// expression is invalid.
 func Compile(e Expr, leaves int) (*Program, error) {
 	c := compiler{p: &Program{leaves: leaves, nodes: make([]node, 0, leaves+2)}}
 	root, err := c.node(&e, 0)
@@ -76,7 +75,7 @@ func Compile(e Expr, leaves int) (*Program, error) {
 	return c.p, nil
 }
 
-// MustCompile is Compile for expressions that are known to be right. It panics otherwise.
+// MustCompile is Compile for expressions that are known to be valid. It panics if they are not.
 func MustCompile(e Expr, leaves int) *Program {
 	p, err := Compile(e, leaves)
 	if err != nil {
@@ -154,7 +153,7 @@ func (c *compiler) add(n node) int {
 
 func (c *compiler) leaf(i int) int { return c.add(node{op: Leaf, leaf: i, weight: 1}) }
 
-// join is a union or a symmetric difference: what is of its own kind among the arguments becomes a part of it.
+// join is a union or a symmetric difference. Arguments with the same operation are merged into it.
 func (c *compiler) join(op Logic, args []int) int {
 	if len(args) == 1 {
 		return args[0]
@@ -162,7 +161,7 @@ func (c *compiler) join(op Logic, args []int) int {
 	return c.add(node{op: op, args: c.flat(op, args)})
 }
 
-// flat is a list of arguments, with the arguments of those that have the operation itself in their place.
+// flat is a list of arguments in which each argument with the operation op is replaced by its own arguments.
 func (c *compiler) flat(op Logic, args []int) []int {
 	var out []int
 	for _, arg := range args {
@@ -175,8 +174,8 @@ func (c *compiler) flat(op Logic, args []int) []int {
 	return out
 }
 
-// and intersects args and takes out those of out: unions among them one by one, and those that an argument takes out
-// itself as well.
+// and intersects args and removes out. Unions in out are removed part by part; what an argument removes itself is added
+// to out.
 func (c *compiler) and(args, out []int) int {
 	if len(args) == 1 && len(out) == 0 {
 		return args[0]

@@ -6,31 +6,31 @@ import (
 	"math/bits"
 )
 
-// Small is a view of a whole bitmap of few ids, in one block: the ids in order. When all are below 2^32 there are two
-// to a word from the lowest bits on, else one to a word. What is left of the last word is 0. So an id below 2^32 takes
-// 4 bytes, and a bitmap half a word more at most. The zero Small is an empty bitmap. A look is a binary search, an edit
-// moves 8 KiB at most.
+// Small is a view of a whole bitmap of few ids, in one block: the ids in order. If all are below 2^32, a word has two
+// ids, from the lowest bits on; otherwise it has one. The rest of the last word is 0. So an id below 2^32 takes 4
+// bytes, and a bitmap at most half a word more. The zero Small is an empty bitmap. A lookup is a binary search; an edit
+// moves at most 8 KiB.
 //
-// A bitmap leaves Small for containers when Leaves says so. It may come back when it has SmallAgain ids or fewer
-// (FromContainers): by then most containers hold one or two, so which of the two it is depends on the edits and not on
-// the content alone, but on nothing else.
+// A bitmap changes from Small to containers when Leaves says so. It may change back when it has SmallAgain ids or fewer
+// (FromContainers): by then most containers hold one or two ids. So the form depends on the edits and not only on the
+// content, but on nothing else.
 type Small struct {
-	Wide  bool   // one id to a word: the last one is 2^32 or above
+	Wide  bool   // one id to a word: the last id is 2^32 or above
 	Count uint32 // ids
 	Words []uint64
 }
 
 const (
-	// SmallWords is how many words a Small has at most.
+	// SmallWords is the most words of a Small.
 	SmallWords = 1024
-	// SmallAgain is up to how many ids a bitmap of containers may be made Small again.
+	// SmallAgain is the most ids with which a bitmap of containers may become Small again.
 	SmallAgain = 32
 
-	smallCrowd = 64 // ids from which on a Small looks whether they would take less as containers
-	slicePrice = 12 // ids a slice from which on they do: a directory's entry and a block are some three words a slice, and a low is half the size of an id
+	smallCrowd = 64 // the least number of ids at which Leaves checks whether containers would take less memory
+	slicePrice = 12 // ids a slice from which on they do: a slice costs some three words, and a low is half an id
 )
 
-// WordsForSmall is how many words n ids take.
+// WordsForSmall is the number of words for n ids.
 func WordsForSmall(wide bool, n int) int {
 	if wide {
 		return n
@@ -38,7 +38,7 @@ func WordsForSmall(wide bool, n int) int {
 	return (n + 1) / 2
 }
 
-// ViewSmall is the Small of count ids that begins a block, which may be longer.
+// ViewSmall is the Small of count ids at the beginning of a block, which may be longer.
 func ViewSmall(wide bool, count uint32, block []uint64) Small {
 	return Small{Wide: wide, Count: count, Words: block[:WordsForSmall(wide, int(count)):len(block)]}
 }
@@ -50,7 +50,7 @@ func (s Small) width() uint {
 	return 32
 }
 
-// at is id i.
+// at is the id at position i.
 func (s Small) at(i int) uint64 {
 	if s.Wide {
 		return s.Words[i]
@@ -58,7 +58,7 @@ func (s Small) at(i int) uint64 {
 	return s.Words[i>>1] >> (uint(i) & 1 * 32) & math.MaxUint32
 }
 
-// Rank is how many ids are below id.
+// Rank is the number of ids below id.
 func (s Small) Rank(id uint64) int {
 	from, to := 0, int(s.Count)
 	for from < to {
@@ -71,13 +71,13 @@ func (s Small) Rank(id uint64) int {
 	return from
 }
 
-// Contains says whether id is in.
+// Contains says whether id is in the bitmap.
 func (s Small) Contains(id uint64) bool {
 	i := s.Rank(id)
 	return i < int(s.Count) && s.at(i) == id
 }
 
-// Select is the id at a position, from 0; there is none at Count and beyond.
+// Select is the id at a position, from 0; ok is false for a position of Count or more.
 func (s Small) Select(position uint64) (id uint64, ok bool) {
 	if position >= uint64(s.Count) {
 		return 0, false
@@ -85,7 +85,7 @@ func (s Small) Select(position uint64) (id uint64, ok bool) {
 	return s.at(int(position)), true
 }
 
-// CountRange is how many ids there are from lo to hi, both included; 0 where lo is above hi.
+// CountRange is the number of ids from lo to hi, both included; 0 if lo is above hi.
 func (s Small) CountRange(lo, hi uint64) int {
 	if lo > hi {
 		return 0
@@ -97,7 +97,7 @@ func (s Small) CountRange(lo, hi uint64) int {
 	return below - s.Rank(lo)
 }
 
-// Each yields the ids that are not below from, in order, until yield answers false, and says whether it never did.
+// Each yields the ids from from on, in order, until yield returns false. It returns false if yield did.
 func (s Small) Each(from uint64, yield func(id uint64) bool) bool {
 	for i := s.Rank(from); i < int(s.Count); i++ {
 		if !yield(s.at(i)) {
@@ -107,7 +107,7 @@ func (s Small) Each(from uint64, yield func(id uint64) bool) bool {
 	return true
 }
 
-// Slices is how many slices the ids lie in.
+// Slices is the number of slices that have ids.
 func (s Small) Slices() int {
 	n, before := 0, uint64(0)
 	for i := range int(s.Count) {
@@ -120,9 +120,9 @@ func (s Small) Slices() int {
 	return n
 }
 
-// Leaves says whether a bitmap that had this many ids before the last edit should be kept as containers from now on:
-// because it fills SmallWords, or because it has twice as many ids as when it was last looked at (64, 128, 256, ...)
-// and more than 12 in a slice on average.
+// Leaves says whether a bitmap should be kept as containers from now on; was is its number of ids before the last edit.
+// It should if it fills SmallWords. It also should if its number of ids has reached the next of 64, 128, 256, ... and
+// is more than 12 in a slice on average.
 func (s Small) Leaves(was uint32) bool {
 	if len(s.Words) >= SmallWords {
 		return true
@@ -130,8 +130,8 @@ func (s Small) Leaves(was uint32) bool {
 	return s.Count >= smallCrowd && bits.Len32(s.Count) > bits.Len32(was) && int(s.Count) > slicePrice*s.Slices()
 }
 
-// Containers yields the slices and their containers in order, until yield answers false. Words of containers lie in
-// dst, of SmallScratch words, until the next one.
+// Containers yields the slices and their containers in order, until yield returns false. The words of a container are
+// in dst, of SmallScratch words, and valid until the next container.
 func (s Small) Containers(dst []uint64, yield func(slice uint64, c Container) bool) {
 	for i := 0; i < int(s.Count); {
 		slice, end := s.at(i)>>16, i+1
@@ -145,17 +145,17 @@ func (s Small) Containers(dst []uint64, yield func(slice uint64, c Container) bo
 	}
 }
 
-// Container is what lies in one slice, with words in dst, of SmallScratch words.
+// Container is the container of one slice, with its words in dst, of SmallScratch words.
 func (s Small) Container(dst []uint64, slice uint64) Container {
 	first := slice << 16
 	from := s.Rank(first)
 	return s.container(dst, from, from+s.CountRange(first, first|(SliceLen-1)))
 }
 
-// SmallScratch is how many words its containers need.
+// SmallScratch is the number of words of scratch for Container and Containers.
 func (s Small) SmallScratch() int { return (int(s.Count)+3)/4 + int(s.Count)/8 + 1 }
 
-// container is that of ids from one position up to another, which are at most 2,048 and in one slice.
+// container is the container of the ids at positions from up to to, at most 2,048 ids in one slice.
 func (s Small) container(dst []uint64, from, to int) Container {
 	half := (to - from + 3) / 4
 	w := lowWriter{packer: packer{words: dst[:half]}, next: -1}
@@ -165,7 +165,7 @@ func (s Small) container(dst []uint64, from, to int) Container {
 	return w.container(dst[half:])
 }
 
-// ValidateSmall says what is wrong with a Small that came from outside.
+// ValidateSmall returns an error if a Small of outside origin is invalid. The error wraps ErrCorrupt.
 func ValidateSmall(s Small) error {
 	n := int(s.Count)
 	if len(s.Words) > SmallWords || s.Count > 2*SmallWords || len(s.Words) != WordsForSmall(s.Wide, n) {
@@ -185,9 +185,9 @@ func ValidateSmall(s Small) error {
 	return nil
 }
 
-// EditSmall answers s after an edit, and how many ids it changed. The ids are sorted and each is there once. The words
-// of out lie in dst, of SmallWords words, or are those of s when nothing changed. When the result does not go into
-// SmallWords, ok is false: the bitmap must become containers first.
+// EditSmall returns s after an edit, and the number of ids that it changed. ids must be sorted, without repetitions.
+// The words of out are in dst, of SmallWords words, or are those of s when nothing changed. ok is false when the result
+// does not fit SmallWords: then the bitmap must become containers first.
 func EditSmall(dst []uint64, s Small, op Op, ids []uint64) (out Small, changed int, ok bool) {
 	if len(ids) == 0 || s.Count == 0 && op == Clear {
 		return s, 0, true
@@ -235,7 +235,7 @@ func EditSmall(dst []uint64, s Small, op Op, ids []uint64) (out Small, changed i
 	return out.narrow(), changed, true
 }
 
-// narrow takes one id to a word back to two where it can, over the same words.
+// narrow changes from one id to a word back to two if possible, in the same words.
 func (s Small) narrow() Small {
 	n := int(s.Count)
 	if !s.Wide || n > 0 && s.at(n-1) > math.MaxUint32 {
@@ -248,7 +248,7 @@ func (s Small) narrow() Small {
 	return Small{Count: s.Count, Words: s.Words[:p.end()]}
 }
 
-// idWriter packs ids while there is room, and counts below 0 how many there were too many.
+// idWriter packs ids while there is room. room becomes negative by the number of ids that did not fit.
 type idWriter struct {
 	packer
 	width uint
@@ -261,9 +261,10 @@ func (w *idWriter) add(id uint64) {
 	}
 }
 
-// EditSmallInPlace edits s in its own words, which the caller must be free to write to, up to their capacity. Where it
-// cannot, because s becomes longer than that, less than half of it, or needs ids of another width, the result lies in
-// dst, of SmallWords words, and moved is true. ok is that of EditSmall: if it is false, s is as it was.
+// EditSmallInPlace edits s in its own words, up to their capacity; the caller must be free to write to these. It cannot
+// edit in place if the result is longer than the capacity, takes less than half of it, or needs another width of ids.
+// Then the result is in dst, of SmallWords words, and moved is true. ok is as in EditSmall: if it is false, s has not
+// changed.
 func EditSmallInPlace(dst []uint64, s *Small, op Op, ids []uint64) (changed int, moved, ok bool) {
 	if len(ids) == 1 && s.Count > 0 && s.editOne(op, ids[0], &changed) {
 		return changed, false, true
@@ -288,7 +289,7 @@ func EditSmallInPlace(dst []uint64, s *Small, op Op, ids []uint64) (changed int,
 	return changed, false, true
 }
 
-// editOne edits one id in place, if neither width nor size of the block must change.
+// editOne edits one id in place, unless the width of ids or the size of the block must change. It returns false if so.
 func (s *Small) editOne(op Op, id uint64, changed *int) bool {
 	n, i := int(s.Count), s.Rank(id)
 	in := i < n && s.at(i) == id
@@ -320,8 +321,8 @@ func (s *Small) editOne(op Op, id uint64, changed *int) bool {
 	return true
 }
 
-// FromContainers is the bitmap of the containers that next yields with their slices, in order, until ok is false; words
-// in dst, of SmallWords words. ok is false when they do not go in.
+// FromContainers is the bitmap of the containers that next returns with their slices, in order, until next's ok is
+// false. Its words are in dst, of SmallWords words. ok is false when the ids do not fit.
 func FromContainers(dst []uint64, next func() (slice uint64, c Container, ok bool)) (s Small, ok bool) {
 	n, last := 0, uint64(0)
 	for {

@@ -7,12 +7,12 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// ErrCorrupt is wrapped by what is said of words that are no container, or of bytes that are no bitmap.
+// ErrCorrupt is wrapped by the errors for words that are no container, and for bytes that are no bitmap.
 var ErrCorrupt = errors.New("corrupt bitmap")
 
-// Validate says what is wrong with a container that came from outside: a form that is none or not the one that its lows
-// must have, a count or length that is not that of the words, lows or runs out of order. It takes a microsecond for a
-// dense one and a few for the longest of the others.
+// Validate returns an error, which wraps ErrCorrupt, if a container of outside origin is invalid. Its form must be the
+// one that its lows require, its count and length must match its words, and its lows or runs must be in order. Validate
+// takes a microsecond for a dense container and a few for the longest of the others.
 func Validate(c Container) error {
 	if c.Count == 0 || c.Count > SliceLen {
 		return fmt.Errorf("%w: %d lows in a container", ErrCorrupt, c.Count)
@@ -33,8 +33,8 @@ func Validate(c Container) error {
 	return nil
 }
 
-// measure counts lows and runs, of a dense container no more runs than it takes to know that there are too many for
-// runs.
+// measure counts lows and runs. In a dense container it stops counting runs when there are too many for a run
+// container.
 func (c Container) measure() (n, runs int, err error) {
 	switch c.Form {
 	case Array:

@@ -6,13 +6,13 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// all is the words of the container that has all lows.
+// all is the words of the container with all lows.
 var all = []uint64{(SliceLen - 1) << 16}
 
-// Full is the container of all lows. Its words may not be written to.
+// Full is the container of all lows. Callers must not write to its words.
 func Full() Container { return Container{Form: Run, Count: SliceLen, Words: all} }
 
-// RangeContainer is the container of the lows from lo to hi, both included, with its word in dst.
+// RangeContainer is the container of the lows from lo to hi, both included. Its word is in dst, of at least 1 word.
 func RangeContainer(dst []uint64, lo, hi uint16) Container {
 	n := int(hi-lo) + 1
 	if n >= 4 {
@@ -26,11 +26,11 @@ func RangeContainer(dst []uint64, lo, hi uint16) Container {
 	return Container{Form: Array, Count: uint32(n), Words: dst[:p.end()]}
 }
 
-// value is what a part of a program comes to: a container, of a leaf or an array in scratch, or a block in scratch.
+// value is the result of a part of a program: the container of a leaf, an array in scratch, or a block in scratch.
 type value struct {
 	Container
-	block *kernel.Block // in place of the container; how many lows it has is not known
-	mem   *kernel.Block // the scratch that it lies in, if any
+	block *kernel.Block // instead of the container; its number of lows is unknown
+	mem   *kernel.Block // its scratch memory, if any
 }
 
 func fullValue() value                { return value{Container: Full()} }
@@ -40,7 +40,7 @@ func (v *value) empty() bool { return v.block == nil && v.Count == 0 }
 func (v *value) full() bool  { return v.block == nil && v.Full() }
 func (v *value) array() bool { return v.block == nil && v.Form == Array }
 
-// dense is the block of a value that is one, be it in scratch or that of a dense container; nil of others.
+// dense is the block of a value in scratch or of a dense container; nil for other values.
 func (v *value) dense() *kernel.Block {
 	if v.block == nil && v.Form == Dense {
 		return v.Container.block()
@@ -48,7 +48,7 @@ func (v *value) dense() *kernel.Block {
 	return v.block
 }
 
-// count is how many lows there are.
+// count is the number of lows.
 func (v *value) count() int {
 	if v.block != nil {
 		return kernel.Count(v.block[:])
@@ -56,7 +56,7 @@ func (v *value) count() int {
 	return int(v.Count)
 }
 
-// has looks low up.
+// has says whether low is in the value.
 func (v *value) has(low uint16) bool {
 	if b := v.dense(); b != nil {
 		return b[low>>6]>>(low&63)&1 == 1
@@ -64,7 +64,7 @@ func (v *value) has(low uint16) bool {
 	return v.Contains(low)
 }
 
-// take is a block to write to, of any content.
+// take returns a block to write to, with arbitrary content.
 func (s *Scratch) take() *kernel.Block {
 	if n := len(s.free); n > 0 {
 		b := s.free[n-1]
@@ -74,14 +74,14 @@ func (s *Scratch) take() *kernel.Block {
 	return new(kernel.Block)
 }
 
-// give lets the scratch of a value be used again. What the value says stays readable until then.
+// give frees the scratch of a value. The value stays readable until the scratch is taken again.
 func (s *Scratch) give(v value) {
 	if v.mem != nil {
 		s.free = append(s.free, v.mem)
 	}
 }
 
-// own is a block in scratch that holds the value, in place of the value.
+// own is a block in scratch that holds the value. It replaces the value.
 func (s *Scratch) own(v value) *kernel.Block {
 	if v.block != nil {
 		return v.block
@@ -92,7 +92,7 @@ func (s *Scratch) own(v value) *kernel.Block {
 	return b
 }
 
-// settle is the container of a value.
+// settle is the container of a value, in the right form.
 func (s *Scratch) settle(v value) Container {
 	switch {
 	case v.mem == nil:
@@ -114,7 +114,7 @@ func (s *Scratch) settle(v value) Container {
 	}
 }
 
-// unite is a value of what is in either, in place of both.
+// unite returns the union of two values. It replaces both.
 func (s *Scratch) unite(v, w value) value {
 	switch {
 	case v.full() || w.empty():
@@ -136,7 +136,7 @@ func (s *Scratch) unite(v, w value) value {
 	return loose(block)
 }
 
-// flip is a value of what is in one of two, in place of both.
+// flip returns the symmetric difference of two values. It replaces both.
 func (s *Scratch) flip(v, w value) value {
 	switch {
 	case w.empty():
@@ -171,7 +171,7 @@ func flipSparse(block *kernel.Block, c Container) {
 	}
 }
 
-// restrict is a value of what is in v, and in w or, where w is taken out, not in w; in place of both.
+// restrict returns what is in v and in w or, if out, in v and not in w. It replaces both.
 func (s *Scratch) restrict(v, w value, out bool) value {
 	switch {
 	case v.empty() || !out && w.full() || out && w.empty():
@@ -204,7 +204,7 @@ func (s *Scratch) restrict(v, w value, out bool) value {
 	return loose(block)
 }
 
-// restrictBlock restricts a block, and may say that it is empty then.
+// restrictBlock restricts a block. If it returns true, the block is empty; false means unknown.
 func restrictBlock(block *kernel.Block, w *value, out bool) (empty bool) {
 	d := w.dense()
 	switch {
@@ -235,12 +235,12 @@ func restrictBlock(block *kernel.Block, w *value, out bool) (empty bool) {
 	return false
 }
 
-// filter is an array in scratch of those lows of an array that are to be kept, in its place.
+// filter returns an array in scratch of the lows of an array that keep accepts. It replaces the array.
 func (s *Scratch) filter(v value, keep func(low uint16) bool) value {
 	if v.mem == nil {
 		v.mem = s.take()
 	}
-	p, n := packer{words: v.mem[:]}, 0 // over v itself, if it is there: never before it was read
+	p, n := packer{words: v.mem[:]}, 0 // may overwrite v: but never a low that is not read yet
 	for i := range int(v.Count) {
 		if low := lowAt(v.Words, i); keep(low) {
 			p.low(low)
@@ -254,7 +254,7 @@ func (s *Scratch) filter(v value, keep func(low uint16) bool) value {
 	return value{Container: Container{Form: Array, Count: uint32(n), Words: v.mem[:p.end()]}, mem: v.mem}
 }
 
-// andCount is how many lows two values have in common.
+// andCount is the number of lows that two values have in common.
 func andCount(v, w value) int {
 	if w.array() && (!v.array() || w.Count < v.Count) || w.full() {
 		v, w = w, v
@@ -285,7 +285,7 @@ func andCount(v, w value) int {
 	return runsInCommon(v.Container, w.Container)
 }
 
-// runsCount is how many bits of a block are set within the runs of a container.
+// runsCount is the number of bits of a block that are set within the runs of a container.
 func runsCount(c Container, block *kernel.Block) int {
 	n := 0
 	for i := range c.runs() {
@@ -295,7 +295,7 @@ func runsCount(c Container, block *kernel.Block) int {
 	return n
 }
 
-// runsInCommon is how many lows two run containers have in common.
+// runsInCommon is the number of lows that two run containers have in common.
 func runsInCommon(a, b Container) int {
 	n, i, j := 0, 0, 0
 	for i < a.runs() && j < b.runs() {
@@ -313,7 +313,7 @@ func runsInCommon(a, b Container) int {
 	return n
 }
 
-// countRange is how many bits of a block are set from lo to hi.
+// countRange is the number of bits of a block that are set from lo to hi.
 func countRange(block *kernel.Block, lo, hi uint16) int {
 	if lo > hi {
 		return 0

@@ -2,38 +2,36 @@ package bitmap
 
 import "slices"
 
-// Cursor goes through the slices of a bitmap.
+// Cursor iterates over the slices of a bitmap.
 type Cursor interface {
-	// Seek goes to the first slice that is not below this one; often, but not always, one further on than it is. ok is
-	// false if there is none.
+	// Seek moves to the first slice that is at least slice, usually not far from the present one. ok is false if there
+	// is none.
 	Seek(slice uint64) (at uint64, ok bool)
-	// Container is that of the slice that Seek went to. It stays until the next Seek.
+	// Container is the container of the slice that Seek moved to. It is valid until the next Seek.
 	Container() Container
 }
 
-// SliceMax is the highest slice that ids have.
+// SliceMax is the highest slice of an id.
 const SliceMax = 1<<48 - 1
 
-// Directory is a whole bitmap as whoever keeps it can tell: containers, none of them empty, in the order of their
-// slices.
+// Directory is a whole bitmap in the caller's memory: containers, none of them empty, in the order of their slices.
 type Directory interface {
 	Len() int
 	Slice(i int) uint64
-	Lows(i int) int // how many lows container i has, without a look at it
+	Lows(i int) int // the number of lows of container i, without reading the container
 	Container(i int) Container
 }
 
-// DirectoryCursor is the cursor of a directory.
+// DirectoryCursor is the Cursor of a Directory.
 type DirectoryCursor struct {
 	d  Directory
 	at int
 }
 
-// NewDirectoryCursor is at the first slice of a directory.
+// NewDirectoryCursor returns a cursor at the first slice of a directory.
 func NewDirectoryCursor(d Directory) *DirectoryCursor { return &DirectoryCursor{d: d} }
 
-// Seek looks ahead in steps that double: it costs little for a slice that is near, and no more than twice a binary
-// search.
+// Seek searches forward in steps that double: it is cheap for a near slice, and takes at most twice a binary search.
 func (c *DirectoryCursor) Seek(slice uint64) (at uint64, ok bool) {
 	n, from := c.d.Len(), c.at
 	if from == n || c.d.Slice(from) > slice {
@@ -59,25 +57,26 @@ func (c *DirectoryCursor) Seek(slice uint64) (at uint64, ok bool) {
 	return c.d.Slice(from), true
 }
 
-// Container is that of the slice that Seek went to.
+// Container is the container of the slice that Seek moved to.
 func (c *DirectoryCursor) Container() Container { return c.d.Container(c.at) }
 
-// RangeCursor is the cursor of all ids from one to another: a universe.
+// RangeCursor is the Cursor of all ids in a range: a universe.
 type RangeCursor struct {
 	lo, hi, at uint64
 	word       [1]uint64
 }
 
-// NewRangeCursor is at the first slice of the ids from lo to hi, both included; of none where lo is above hi.
+// NewRangeCursor returns a cursor at the first slice of the ids from lo to hi, both included; an empty one if lo is
+// above hi.
 func NewRangeCursor(lo, hi uint64) *RangeCursor { return &RangeCursor{lo: lo, hi: hi, at: lo >> 16} }
 
-// Seek takes the slice itself, if it is one of the range's.
+// Seek moves to slice, or to the first slice of the range if that is higher.
 func (c *RangeCursor) Seek(slice uint64) (at uint64, ok bool) {
 	c.at = max(c.lo>>16, slice)
 	return c.at, c.lo <= c.hi && c.at <= c.hi>>16
 }
 
-// Container is that of the slice that Seek went to.
+// Container is the container of the slice that Seek moved to.
 func (c *RangeCursor) Container() Container {
 	first, last := uint16(0), uint16(SliceLen-1)
 	if c.at == c.lo>>16 {
@@ -89,26 +88,26 @@ func (c *RangeCursor) Container() Container {
 	return RangeContainer(c.word[:], first, last)
 }
 
-// none is a slice above all there are.
+// none is a slice above all slices.
 const none = SliceMax + 1
 
-// Walker goes through the slices in which a program may have lows.
+// Walker iterates over the slices in which a program may have lows.
 type Walker struct {
 	p       *Program
-	cursors []Cursor   // of the leaves, and of the universe
-	nodes   []leafNode // that are leaves
-	at      []uint64   // by node: which slice a leaf has next, none before this one that matters to the node above
-	from    uint64     // what was asked for last
-	last    uint64     // no slice behind it is looked for
+	cursors []Cursor   // of the leaves, then of the universe
+	nodes   []leafNode // the nodes that are leaves
+	at      []uint64   // by node: the next slice of a leaf; its parent needs no earlier one
+	from    uint64     // the slice of the last Seek
+	last    uint64     // no later slice is searched
 	nexts   []uint64   // a stack
 	leaves  []Container
 }
 
-// leafNode is a node of a program that is a leaf, and which.
+// leafNode is a node that is a leaf, and the number of the leaf.
 type leafNode struct{ node, leaf int }
 
-// NewWalker goes through whole bitmaps. Cursors are those of the leaves, and of the universe, which may be nil when the
-// program asks for none.
+// NewWalker iterates over whole bitmaps. cursors are the cursors of the leaves. universe is the cursor of the universe;
+// it may be nil if the program does not use it.
 func (p *Program) NewWalker(cursors []Cursor, universe Cursor) *Walker {
 	if universe == nil {
 		universe = NewRangeCursor(1, 0)
@@ -125,19 +124,19 @@ func (p *Program) NewWalker(cursors []Cursor, universe Cursor) *Walker {
 	return w
 }
 
-// Until ends the walk with a slice: an intersection does not look behind it for one that it may have.
+// Until sets the last slice of the walk, so that an intersection does not search for a common slice after it.
 func (w *Walker) Until(slice uint64) { w.last = slice }
 
-// rewind forgets what the cursors are known to have next.
+// rewind seeks all cursors again.
 func (w *Walker) rewind(slice uint64) {
 	for _, n := range w.nodes {
 		w.at[n.node] = w.seek(n.leaf, slice)
 	}
 }
 
-// Seek goes to the first slice from this one on in which the program may have lows, and answers what to evaluate it on,
-// until the next Seek. ok is false if there is none. A slice that an intersection has in some of its arguments only is
-// passed over by their cursors alone. It may go back, which costs a look at each bitmap.
+// Seek moves to the first slice from slice on in which the program may have lows. It returns the inputs for an
+// evaluation there, valid until the next Seek. ok is false if there is none. A slice that only some arguments of an
+// intersection have costs only moves of their cursors. Seek may go back, which costs a seek in each bitmap.
 func (w *Walker) Seek(slice uint64) (at uint64, in Inputs, ok bool) {
 	if slice < w.from {
 		w.rewind(slice)
@@ -152,7 +151,7 @@ func (w *Walker) Seek(slice uint64) (at uint64, in Inputs, ok bool) {
 	return at, w.gather(at), true
 }
 
-// gather takes the containers of a slice. A bitmap that is known to go on behind it is not asked.
+// gather collects the containers of a slice. It does not ask a cursor that is known to be after the slice.
 func (w *Walker) gather(slice uint64) Inputs {
 	clear(w.leaves)
 	for _, n := range w.nodes {
@@ -160,7 +159,7 @@ func (w *Walker) gather(slice uint64) Inputs {
 			w.at[n.node] = w.seek(n.leaf, slice)
 		}
 		if w.at[n.node] == slice && w.leaves[n.leaf].Count == 0 {
-			w.seek(n.leaf, slice) // another node may have sent it elsewhere
+			w.seek(n.leaf, slice) // another node may have moved the cursor
 			w.leaves[n.leaf] = w.cursors[n.leaf].Container()
 		}
 	}
@@ -174,7 +173,7 @@ func (w *Walker) seek(i int, slice uint64) uint64 {
 	return none
 }
 
-// next is the first slice from this one on in which a node may have lows.
+// next is the first slice from slice on in which a node may have lows.
 func (w *Walker) next(at int, slice uint64) uint64 {
 	n := &w.p.nodes[at]
 	switch n.op {
@@ -190,7 +189,7 @@ func (w *Walker) next(at int, slice uint64) uint64 {
 	}
 	least := uint64(none)
 	for _, arg := range n.args {
-		next := w.at[arg] // of a leaf, often; it is 0 of others
+		next := w.at[arg] // often the slice of a leaf; 0 for other nodes
 		if next < slice || next == 0 {
 			next = w.next(arg, slice)
 		}
@@ -199,7 +198,7 @@ func (w *Walker) next(at int, slice uint64) uint64 {
 	return least
 }
 
-// meet is where all arguments may have some.
+// meet is the first slice from slice on in which all arguments may have lows.
 func (w *Walker) meet(n *node, slice uint64) uint64 {
 	for i := 0; i < len(n.args) && slice <= w.last; i++ {
 		if next := w.next(n.args[i], slice); next > slice {
@@ -209,7 +208,7 @@ func (w *Walker) meet(n *node, slice uint64) uint64 {
 	return slice
 }
 
-// meetSome is where as many arguments as it takes may have some: no slice before the one that so many have reached.
+// meetSome is the first slice from slice on in which at least t arguments may have lows.
 func (w *Walker) meetSome(n *node, slice uint64) uint64 {
 	from := len(w.nexts)
 	defer func() { w.nexts = w.nexts[:from] }()
