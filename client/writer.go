@@ -48,8 +48,8 @@ type WriterOptions struct {
 	OnFull OnFull
 	// NoAggregate sends equal increments (same key, bin and time) separately, instead of one increment with their sum.
 	NoAggregate bool
-	// Timeout is how long a command is tried; 30 s when 0. Of each pause of the process only the first second counts:
-	// the process is stopped or not scheduled, or its machine is paused.
+	// Timeout is how long a command is tried; 30 s when 0. Of each pause of the process only the first second counts.
+	// In a pause the process is stopped or not scheduled, or its machine is paused.
 	Timeout time.Duration
 	// Window is how far the commands of one shard may be ahead of the oldest that
 	// is not acknowledged: 1 to 1,000; 128 when 0.
