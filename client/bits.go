@@ -498,8 +498,9 @@ func (p *pendingCommand) editKey(index int) (key string) {
 	return key
 }
 
-// Flush sends what is buffered and waits until all that was added before is acknowledged or given up. It returns what
-// went wrong since the last Flush: an *Undelivered, which counts edits of up to 4,096 ids, or the end of ctx.
+// Flush sends all that is buffered. It waits until every edit that was added before is acknowledged or given up. It
+// returns an *Undelivered for what went wrong since the last Flush, or the end of ctx. The *Undelivered counts edits of
+// up to 4,096 ids.
 func (w *BitWriter) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	streams := w.finishAll()

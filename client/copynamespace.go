@@ -589,7 +589,7 @@ func (cp *namespaceCopy) copyPieces(ctx context.Context, key KeyInfo) error {
 	return nil
 }
 
-// copyPut is an image on its way into the copy.
+// copyPut is an image that is being copied.
 type copyPut struct {
 	key   string
 	image []byte

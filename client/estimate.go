@@ -20,7 +20,7 @@ func exact(v float64, asOf time.Time) Estimate {
 	return Estimate{Value: v, Low: v, High: v, Confidence: 1, AsOf: asOf}
 }
 
-// Coverage says which shards an answer includes.
+// Coverage describes which shards an answer includes.
 type Coverage struct {
 	ShardsTotal    int // shards that hold a part of the answer
 	ShardsAnswered int

@@ -33,9 +33,9 @@ const (
 	// of 1% up to a million, in 19 KB. It has no half-life of its own: in a namespace with one, all of it is removed
 	// when its latest event has faded.
 	KindLinear = ebbv1.Kind_KIND_LINEAR
-	// KindMorris estimates the sum of all amounts with a standard error of 1.6%, in a register of two bytes; with all
-	// that belongs to it, it takes 64 bytes. Each event is rounded at random, so sums are right on average. Each answer
-	// includes its precision.
+	// KindMorris estimates the sum of all amounts with a standard error of 1.6%. Its register has two bytes; the whole
+	// key takes 64 bytes. Each event is rounded at random, so sums are right on average. Each answer includes its
+	// precision.
 	KindMorris = ebbv1.Kind_KIND_MORRIS
 	// KindSet estimates how many different bins there were, and what it has in common with other sets (Overlap, Graph).
 	// It also gives a sample of the bins. It is exact up to 1,024 bins, with a standard error of 3.1% beyond. Where the

@@ -99,8 +99,8 @@ func (c *Client) checkLeader(ctx context.Context, d *checkedWrite) {
 	}
 }
 
-// nextCandidate returns the next node to ask who leads: one with a replica of a checked shard, and one that is up if
-// possible; nil if there is none.
+// nextCandidate returns the next node to ask who leads: a node with a replica of a checked shard, if possible one that
+// is up. It returns nil if there is none.
 func (c *Client) nextCandidate(p *peer) *peer {
 	now := c.now()
 	var up, down []*peer

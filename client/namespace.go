@@ -77,8 +77,8 @@ type Namespace struct {
 	BitmapPlacement BitmapPlacement
 	// SetHash is chosen when the namespace is created: how the members of its sets are hashed, SetHashXXH3 by default.
 	SetHash SetHash
-	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps
-	// what the namespace has.
+	// Universe is the key of the bitmap of all ids, which a not without a universe of its own uses; "" for none; nil
+	// keeps what the namespace has.
 	Universe *string
 	// Dictionary is chosen when the namespace is created: ids of its bitmaps stand for strings. See SetNames.
 	Dictionary bool

@@ -37,7 +37,7 @@ type pendingCommand struct {
 	node             string      // tried last
 	err              error       // of the last try
 	maybeApplied     bool        // an earlier try may have been applied
-	outcomeUnknown   atomic.Bool // maybeApplied, or a try is under way
+	outcomeUnknown   atomic.Bool // maybeApplied, or a try is in flight
 	lastTryAmbiguous bool        // the last try may have been applied, or not have arrived
 	followedRedirect bool        // the last try followed a redirection at once
 	solo             bool        // alone in its request, to find out which of several is refused

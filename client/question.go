@@ -37,7 +37,7 @@ func Linearizable() AskOption {
 }
 
 // Bounded accepts an answer that is at most staleness old, from any replica that can prove it. The proof is by clocks.
-// It fails if a machine was paused with all of its clocks, and its time of day was not corrected afterwards. A node
+// It is wrong if a machine was paused with all of its clocks, and its time of day was not corrected afterwards. A node
 // there may answer as if no time had passed, until other nodes reach it again, or for ten seconds.
 func Bounded(staleness time.Duration) AskOption {
 	return func(a *asking) { a.consistency, a.staleness = ebbv1.Consistency_CONSISTENCY_BOUNDED, staleness }

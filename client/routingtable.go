@@ -142,8 +142,8 @@ func (rt *routingTable) candidates(shard uint32, now time.Time) (leader string, 
 	return s.leader, others, lost
 }
 
-// leaderless reports whether the leader of the shard is unknown and a newer table may name it: the last fetch is older
-// than lostFor, or older than the end of lostUntil.
+// leaderless reports whether the leader of the shard is unknown and a newer table may name it. That is so if the last
+// fetch is older than lostFor, or older than the end of lostUntil.
 func (rt *routingTable) leaderless(shard uint32, now time.Time) bool {
 	rt.mu.RLock()
 	defer rt.mu.RUnlock()

@@ -33,8 +33,10 @@ type producer struct {
 // those in flight.
 //
 // Invariant "window": sequences in flight span less than producer.window. That is below the server's own window, so no
-// retry is ever too old. Invariant "order": a source has at most one command in flight. After a command that was not
-// delivered it sends no other.
+// retry is ever too old.
+//
+// Invariant "order": a source has at most one command in flight. After a command that was not delivered it sends no
+// other.
 type shardStream struct {
 	producer *producer
 	shard    uint32

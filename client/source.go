@@ -108,7 +108,7 @@ func (c *Client) Source(ctx context.Context, name string, opts SourceOptions) (*
 	return s, nil
 }
 
-// takeOver raises the source's epoch in every shard, the arbiter first, and learns what is applied.
+// takeOver raises the source's epoch in every shard, the arbiter first, and collects the last offset of each.
 func (s *Source) takeOver(ctx context.Context, p *producer) (err error) {
 	token, last := newSecret(), make([]uint64, len(p.streams))
 	defer func() {
@@ -219,9 +219,8 @@ func (s *Source) Decided(offset uint64, key string) bool {
 	return offset <= s.resume.Shards[s.out.producer.stream(key).shard]
 }
 
-// Flush sends what is buffered and waits until all that was added before is
-// acknowledged or given up. It returns what went wrong since the last Flush: an
-// *Undelivered, or the end of ctx.
+// Flush sends all that is buffered. It waits until every row that was added before is acknowledged or given up. It
+// returns an *Undelivered for what went wrong since the last Flush, or the end of ctx.
 func (s *Source) Flush(ctx context.Context) error { return s.out.flush(ctx) }
 
 // Close flushes and ends the Source. The shards keep its offsets.

@@ -142,8 +142,8 @@ func (s *Source) Discard(ctx context.Context) error {
 	return nil
 }
 
-// discard drops the source in those shards that this producer holds, and that had decided nothing before: the arbiter
-// first, and the others only if the arbiter agrees.
+// discard drops the source in those shards that this producer holds, and that had decided nothing before. The arbiter
+// is first; the others follow only if the arbiter agrees.
 func (p *producer) discard(ctx context.Context, before []uint64) error {
 	drop := func(shard uint32) []byte {
 		epoch := p.streams[shard].heldEpoch()

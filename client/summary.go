@@ -22,7 +22,7 @@ type SummaryQuery struct {
 	// Top is how many of the bins that a KindTopK has counted most to name. It keeps 1,000, and counts the first 100
 	// well.
 	Top int
-	// Members asks for the bins of a KindLinear by name, for a sample of those of a KindSet, or for the phrases of a
+	// Members asks for the bins of a KindLinear by name, for a sample of the bins of a KindSet, or for the phrases of a
 	// KindPhrases.
 	Members bool
 	// Window asks a KindDistinct in a namespace with a window for what was there in the last Window; the whole window
@@ -51,7 +51,7 @@ type Summary struct {
 	// Bins and Quantiles are in the order of the query; there are no Quantiles when each value has faded. The truth is
 	// at most High: Value plus what is lost (see Distribution.Lost). Low of a KindCountMin is right with a probability
 	// of 99%. For a KindTopK and a KindQuantile the truth is certain to be between Low and High. The Confidence of each
-	// tells which. If faded values alone may decide a quantile, Low is -math.MaxFloat64 or High math.MaxFloat64.
+	// shows which. If faded values alone may decide a quantile, Low is -math.MaxFloat64 or High math.MaxFloat64.
 	Bins      []Estimate
 	Quantiles []Estimate
 	// Items are the bins of a KindTopK that were counted most, the largest first.

@@ -14,7 +14,7 @@ type SurpriseQuery struct {
 	Against []string
 	// Patterns and AgainstPatterns name further keys: the distributions that match. See KeysQuery.
 	Patterns, AgainstPatterns []string
-	// Bins whose events are to be judged by the baseline.
+	// Bins are judged by the baseline: Surprise.Bits is the surprise of an event in each.
 	Bins []string
 	// Top is how many bins of the difference to name; 10 if 0.
 	Top int

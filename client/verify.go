@@ -89,7 +89,7 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 			case check.onlyAtOtherEntries():
 				continue
 			case missed[a.GetShard()].IsZero():
-				missed[a.GetShard()] = now // however long the answer took: what it says was so for a moment
+				missed[a.GetShard()] = now // however long the answer took: it was true for a moment
 			case asked.Sub(missed[a.GetShard()]) >= absentMax: // leaders are as of the question
 				continue
 			}

@@ -149,7 +149,7 @@ func (m *latestEvent) notify() {
 	}
 }
 
-// next returns what is there: an event first, and the error when there is none left.
+// next returns the latest event. When there is none left, it returns the error.
 func (m *latestEvent) next() (Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

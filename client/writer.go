@@ -146,9 +146,8 @@ func (w *Writer) Write(ctx context.Context, in Increment) error {
 	return w.out.add(ctx, &i)
 }
 
-// Flush sends what is buffered and waits until all that was added before is
-// acknowledged or given up. It returns what went wrong since the last Flush: an
-// *Undelivered, or the end of ctx.
+// Flush sends all that is buffered. It waits until every increment that was added before is acknowledged or given up.
+// It returns an *Undelivered for what went wrong since the last Flush, or the end of ctx.
 func (w *Writer) Flush(ctx context.Context) error { return w.out.flush(ctx) }
 
 // Close flushes and ends the Writer. If ctx ends first, the increments still buffered are given up. It returns an
@@ -342,7 +341,7 @@ func (o *outbox) linger() {
 	})
 }
 
-// room handles a full buffer as OnFull says. With Block it waits until there may be space, and returns errRoom. With
+// room handles a full buffer by OnFull. With Block it waits until there may be space, and returns errRoom. With
 // Drop it returns nil, and with Fail ErrBufferFull; both count in as dropped.
 func (o *outbox) room(ctx context.Context, in *item) error {
 	switch o.opts.OnFull {
