@@ -31,9 +31,9 @@ const (
 	// unreadMax is how many requests of a connection may be refused in a row without a byte of a message on it. Clients
 	// send the message with the headers, so only a flood of headers reaches this limit.
 	unreadMax = 100
-	// smallRead is the most bytes that are read from a connection at a time when there is little space: more than half
-	// of the bytes that may arrive have arrived. So requests that come together take less time of a core before others
-	// run.
+	// smallRead is the most bytes that are read from a connection at a time when there is little space. That is when
+	// more than half of the bytes that may arrive have arrived. So requests that come together take less time of a core
+	// before others run.
 	smallRead = 4 << 10
 	// prefaceLen is the length of what an HTTP/2 client sends before its first frame.
 	prefaceLen = len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")

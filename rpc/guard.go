@@ -132,7 +132,7 @@ type caller struct {
 	from  string // address, over HTTP
 	path  string // where the request went, over HTTP, as the audit log shows it
 
-	peer     string       // the node that the caller says it is, proven or not
+	peer     string       // the node that the caller claims to be, proven or not
 	evidence evidence     // for that, if node
 	unproven proofFailure // why peer is not believed, if not node
 }

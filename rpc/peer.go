@@ -369,7 +369,7 @@ func (p *pooled) follow(address string) {
 	}
 }
 
-// Close closes all connections; calls under way fail.
+// Close closes all connections; calls in flight fail.
 func (ps *Peers) Close() error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

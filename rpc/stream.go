@@ -23,8 +23,8 @@ var watchParams = append([]param{
 //	event: answer | raised | cleared
 //	data: {"answer":{...},...}
 //
-// and at the end, unless the reader went away, event: end with {"error":{...}}. A line ":" says that the node is still
-// there.
+// and at the end, unless the reader has disconnected, event: end with {"error":{...}}. A line ":" means that the node
+// is still there.
 type eventStream struct {
 	w     http.ResponseWriter
 	begun bool
