@@ -14,13 +14,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Ask asks a batch of questions as they travel; the typed methods are built on
-// it. Answers come in the order of the questions, one for each: the Error of an
-// answer is that of its question alone. Ask itself returns an error, besides the
-// answers, if some question got no answer from any node before ctx ended.
+// Ask sends a batch of questions in wire format; the typed methods are built on it. It returns one answer for each
+// question, in the order of the questions. The Error of an answer concerns only its question. Ask itself returns an
+// error, in addition to the answers, if some question got no answer from any node before ctx ended.
 //
-// Questions are split by the node that leads their shard and asked concurrently;
-// one that fails for a passing reason is asked again elsewhere.
+// Ask groups the questions by the node that leads their shard, and asks these nodes concurrently. A question that fails
+// for a temporary reason is asked again, possibly on another node.
 func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...AskOption) ([]*ebbv1.Answer, error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -41,7 +40,7 @@ func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...A
 	return round.answers, err
 }
 
-// fill puts the asking's time and confidence into a question that has none.
+// fill returns q with the time and the confidence of the options where q has none.
 func (a *asking) fill(q *ebbv1.Question) *ebbv1.Question {
 	if a.asOf.IsZero() && a.confidence == 0 {
 		return q
@@ -83,8 +82,8 @@ func (a *asking) fillIn(asOfUS *int64, confidence *float64) {
 	}
 }
 
-// home returns the shard whose leader should be asked: that of the first key;
-// 0 if any node will do.
+// home returns the shard of the first key: its leader should be asked. It returns 0 for a question without keys, which
+// any node can answer.
 func (c *Client) home(q *ebbv1.Question) uint32 {
 	keys := proto.QuestionKeys(q)
 	if len(keys) == 0 {
@@ -109,7 +108,7 @@ type pendingQuestion struct {
 	err      error  // of the last try
 }
 
-// round is one batch of questions until all are answered or given up.
+// askBatch is one batch of questions, until each is answered or given up.
 type askBatch struct {
 	client *Client
 	asking asking
@@ -155,12 +154,12 @@ func all(open []*pendingQuestion, is func(*proto.Error) bool) bool {
 	return true
 }
 
-// redirected: a leader was named.
+// redirected reports whether the error names the leader.
 func redirected(e *proto.Error) bool {
 	return e.Code == ebbv1.Code_CODE_NOT_LEADER && e.Leader != ""
 }
 
-// answerTooLarge reports whether the answer did not fit, together with those of other questions.
+// answerTooLarge reports whether the answer did not fit into the response, which may contain other answers too.
 func answerTooLarge(e *proto.Error) bool { return e.Code == ebbv1.Code_CODE_RESPONSE_TOO_LARGE }
 
 // askNodes asks every open question once and returns those that stay open.
@@ -229,14 +228,14 @@ func (r *askBatch) request(ctx context.Context, p *peer, group []*pendingQuestio
 	}
 }
 
-// shares reports whether a question may travel with those of other callers. One
-// that failed, or whose shard has no known leader, may wait long, and goes alone.
+// shares reports whether a question may share a request with questions of other callers. A question that failed before,
+// or whose shard has no known leader, may take long, so it is sent alone.
 func (r *askBatch) shares(ctx context.Context, q *pendingQuestion) bool {
 	return !r.asking.alone && len(r.client.cfg.grpc) == 0 && q.err == nil &&
 		coalescible(ctx, q.question) && r.client.routing.leads(q.shard, q.node)
 }
 
-// askRequest makes one request, within a limit. As many answers come as questions were asked.
+// askRequest makes one request, which takes limit at most. Without an error it returns one answer for each question.
 func (c *Client) askRequest(
 	ctx context.Context, p *peer, t requestOptions, questions []*ebbv1.Question, limit time.Duration,
 ) ([]*ebbv1.Answer, error) {
@@ -261,8 +260,8 @@ func (c *Client) askRequest(
 	return resp.GetAnswers(), err
 }
 
-// answered takes an answer, unless asking again may bring a better one. The
-// first of a response had all the room there is.
+// answered accepts an answer, unless another try may bring a better one. The first answer of a response had the whole
+// response as its space. If that answer was too large, another try does not help.
 func (r *askBatch) answered(q *pendingQuestion, a *ebbv1.Answer, first bool) {
 	e := proto.FromWire(a.GetError())
 	switch {
@@ -318,14 +317,15 @@ func (r *askBatch) giveUp(ctx context.Context, open []*pendingQuestion, tries in
 	}, err)
 }
 
-// wireOf is the coded error of err with all that err says.
+// wireOf returns the coded error of err, with the whole text of err.
 func wireOf(err error) *ebbv1.Error {
 	w := coded(err).Wire()
 	w.Message = causeText(err)
 	return w
 }
 
-// contextEnded is the last error of an operation that its context has ended.
+// contextEnded is the error of an operation whose context ended: err is the error of the last try, end why the context
+// ended.
 type contextEnded struct{ err, end error }
 
 func (o *contextEnded) Error() string   { return o.err.Error() }

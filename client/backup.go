@@ -12,16 +12,16 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// SnapshotChunk is a run of the bytes of a shard's snapshot.
+// SnapshotChunk is a consecutive part of the bytes of a shard's snapshot.
 type SnapshotChunk = ebbv1.SnapshotChunk
 
-// SnapshotSummary says which state a snapshot has.
+// SnapshotSummary describes the state that a snapshot holds.
 type SnapshotSummary = ebbv1.SnapshotSummary
 
-// Snapshot reads the state of a shard, 1 to Shards of the table, from the node that leads it, with all that was
-// acknowledged before. The shard continues to work during that time. Snapshot calls each with every chunk, in order. A
-// chunk whose hash is in have comes without its bytes. Snapshot does not begin again when it breaks off: the caller may
-// call it again, and has more chunks by then.
+// Snapshot reads the state of a shard, 1 to Shards of the table, from its leader. The state includes every write that
+// was acknowledged before the call. The shard continues to work during that time. Snapshot calls each with every chunk,
+// in order. A chunk whose hash is in have comes without its bytes. Snapshot does not retry after a failure. The caller
+// may call it again; have then contains more chunks.
 func (c *Client) Snapshot(ctx context.Context, shard uint32, have [][]byte, each func(*SnapshotChunk) error) (*SnapshotSummary, error) {
 	a := attempt{op: "snapshot", start: c.now(), tries: 1}
 	node, p := c.peerFor(shard, 0, "")
@@ -65,8 +65,8 @@ func (c *Client) snapshot(ctx context.Context, p *peer, req *ebbv1.SnapshotReque
 	}
 }
 
-// RestoreStep puts one step of a restore through a shard's log, as long as it takes within ctx: all of them may be done
-// twice.
+// RestoreStep applies one step of a restore through a shard's log. It retries until ctx ends, so a step may be applied
+// twice; that changes nothing.
 func (c *Client) RestoreStep(ctx context.Context, shard uint32, step *ebbv1.RestoreShard) (*ebbv1.RestoreProgress, error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -112,9 +112,10 @@ func (c *Client) applyOne(ctx context.Context, p *peer, req *ebbv1.ApplyRequest)
 	return resp.Results[0], nil
 }
 
-// RestoreNamespaces gives the cluster the namespaces of a backup, in place of those of the same names. More than fit
-// one message come in several, and each of these is taken as a whole: what came before a failure stays, and may come
-// again. droppedVersion is that of the backup's table.
+// RestoreNamespaces writes the namespaces of a backup to the cluster. They replace namespaces of the same names.
+// Namespaces that do not fit into one message are sent in several messages, and each message is applied as a whole.
+// After a failure the messages before it stay applied, and may be sent again. droppedVersion is the dropped version of
+// the backup's table.
 func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Namespace, droppedVersion uint64) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -134,6 +135,6 @@ func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Name
 	return nil
 }
 
-// namespaceBytesMax is how many bytes of namespaces go in a request: as much as fits, since a node looks at all of a
-// request before it takes the first.
+// namespaceBytesMax is how many bytes of namespaces one request carries. It is as large as possible, because a node
+// checks a whole request before it applies the first namespace.
 const namespaceBytesMax = proto.MessageBytesMax * 3 / 4

@@ -8,9 +8,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// BitLoad is how far a load of many ids into one bitmap has come. The shard of the bitmap's key remembers it as an
-// ordered source, which never expires. Steps are whole: all ids up to a step are acknowledged. A later run puts the ids
-// after it in again, which changes nothing.
+// BitLoad is the progress of a load of many ids into one bitmap. The shard of the bitmap's key stores it as an ordered
+// source, which never expires. The progress has steps: all ids up to a step are acknowledged. A later run sends the ids
+// after the last step again, which changes nothing.
 type BitLoad struct {
 	client  *Client
 	ns, key string
@@ -20,8 +20,8 @@ type BitLoad struct {
 	done    uint64
 }
 
-// BitLoad takes a load over, by a name of at most 256 bytes that is another for other ids. Whoever held it before is
-// fenced: their next step is ErrSourceFenced.
+// BitLoad takes over a load. name has at most 256 bytes; other ids need another name. The earlier holder of the load is
+// fenced: its next step fails with ErrSourceFenced.
 func (c *Client) BitLoad(ctx context.Context, ns, key, name string) (*BitLoad, error) {
 	l := &BitLoad{client: c, ns: namespaceOr(ns), key: key, name: name}
 	l.shard = proto.ShardOf(l.ns, []byte(key), c.routing.shards())
@@ -34,15 +34,15 @@ func (c *Client) BitLoad(ctx context.Context, ns, key, name string) (*BitLoad, e
 	return l, nil
 }
 
-// Done is up to where earlier runs have come, 0 if there were none.
+// Done is the last step of earlier runs, 0 if there were none.
 func (l *BitLoad) Done() uint64 { return l.done }
 
-// Reached says that everything up to a place, from 1 on, is acknowledged. id is one of those ids.
+// Reached records that everything up to a place, from 1 on, is acknowledged. id is one of those ids.
 func (l *BitLoad) Reached(ctx context.Context, place, id uint64) error {
 	if l.client.placesBySlice(ctx, l.ns) {
 		id = max(1, rand.Uint64()) // the number of an empty bitmap, if it was deleted since
 	}
-	// Only if the key is not there: it is, so that nothing changes but what the shard knows of the source.
+	// Fresh: only if the key does not exist. The key exists, so only the shard's record of the source changes.
 	note := &ebbv1.BitEdit{Key: []byte(l.key), Op: ebbv1.BitOp_BIT_OP_SET, Ids: proto.AppendBitIDs(nil, []uint64{id}), Fresh: true, Offset: place}
 	result, err := l.apply(ctx, &ebbv1.Command{
 		Namespace: l.ns,
@@ -55,7 +55,7 @@ func (l *BitLoad) Reached(ctx context.Context, place, id uint64) error {
 	return err
 }
 
-// Forget forgets a load that is done: the next one of its name begins anew.
+// Forget removes the record of a load that is done. The next load of its name begins anew.
 func (l *BitLoad) Forget(ctx context.Context) error {
 	_, err := l.apply(ctx, &ebbv1.Command{
 		Namespace: l.ns,
@@ -64,8 +64,7 @@ func (l *BitLoad) Forget(ctx context.Context) error {
 	return err
 }
 
-// apply applies a command in the shard of the key, and tries again as long as the context lasts: each may be applied
-// twice.
+// apply applies a command in the shard of the key, and tries again until ctx ends. Each command may be applied twice.
 func (l *BitLoad) apply(ctx context.Context, cmd *ebbv1.Command) (*ebbv1.CommandResult, error) {
 	ctx, cancel := withDefaultTimeout(ctx, l.client.cfg.timeout)
 	defer cancel()

@@ -23,27 +23,27 @@ func BitRange(first, last uint64) BitmapExpr {
 	return BitmapExpr{&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: first, Last: last}}}}
 }
 
-// AnyOf is what is in any of them: the union.
+// AnyOf is the union: the ids in any of the sets.
 func AnyOf(of ...BitmapExpr) BitmapExpr {
 	return BitmapExpr{&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: exprs(of)}}}
 }
 
-// AllOf is what is in all of them: the intersection.
+// AllOf is the intersection: the ids in all of the sets.
 func AllOf(of ...BitmapExpr) BitmapExpr {
 	return BitmapExpr{&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: exprs(of)}}}
 }
 
-// OddOf is what is in an odd number of them: of two the symmetric difference.
+// OddOf is the ids in an odd number of the sets; for two sets that is the symmetric difference.
 func OddOf(of ...BitmapExpr) BitmapExpr {
 	return BitmapExpr{&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Xor{Xor: exprs(of)}}}
 }
 
-// AtLeast is what is in so many of them or more.
+// AtLeast is the ids in at least so many of the sets.
 func AtLeast(times int, of ...BitmapExpr) BitmapExpr {
 	return BitmapExpr{&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AtLeast{AtLeast: &ebbv1.BitmapAtLeast{Times: clampCount(times), Of: exprs(of).GetOf()}}}}
 }
 
-// Without is what is in x and in none of the others.
+// Without is the ids in x and in none of the others.
 func (x BitmapExpr) Without(others ...BitmapExpr) BitmapExpr {
 	return BitmapExpr{&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AndNot{AndNot: exprs(append([]BitmapExpr{x}, others...))}}}
 }
@@ -65,12 +65,12 @@ type Bitmap struct {
 	opts   []AskOption
 }
 
-// Bitmap is what an expression over bitmaps of a namespace stands for. It asks nothing yet.
+// Bitmap returns the set of ids that an expression over bitmaps of a namespace describes. It sends no request yet.
 func (c *Client) Bitmap(ns string, expr BitmapExpr, opts ...AskOption) Bitmap {
 	return Bitmap{client: c, ns: ns, expr: expr, opts: opts}
 }
 
-// Between is those ids of the bitmap that are from first to last, however many there are.
+// Between is the ids of the bitmap from first to last, any number of them.
 func (b Bitmap) Between(first, last uint64) Bitmap {
 	b.within = &ebbv1.BitRange{First: first, Last: last}
 	return b
@@ -95,7 +95,7 @@ func (b Bitmap) Rank(ctx context.Context, id uint64) (BitCount, error) {
 	return n, err
 }
 
-// At asks which id has so many below it; ok is false if there are not as many.
+// At asks for the id at a rank: the id that has so many smaller ids. ok is false if there are not as many.
 func (b Bitmap) At(ctx context.Context, position uint64) (id uint64, ok bool, err error) {
 	w, _, err := b.ask(ctx, &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Position{Position: position}})
 	if err != nil || len(w.GetIds()) == 0 {
@@ -104,7 +104,7 @@ func (b Bitmap) At(ctx context.Context, position uint64) (id uint64, ok bool, er
 	return w.GetIds()[0], true, nil
 }
 
-// Ends asks for the smallest id and the largest, and how many there are. There are no ends when Count is 0.
+// Ends asks for the smallest id, the largest id, and the number of ids. There are no ends when Count is 0.
 func (b Bitmap) Ends(ctx context.Context) (first, last uint64, n BitCount, err error) {
 	w, n, err := b.ask(ctx, &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ends{Ends: true}})
 	if err != nil || len(w.GetIds()) < 2 {
@@ -113,7 +113,7 @@ func (b Bitmap) Ends(ctx context.Context) (first, last uint64, n BitCount, err e
 	return w.GetIds()[0], w.GetIds()[1], n, nil
 }
 
-// Contains asks which of up to 10,000 ids are in, in their order.
+// Contains asks which of up to 10,000 ids are in the bitmap. The answers are in the order of ids.
 func (b Bitmap) Contains(ctx context.Context, ids ...uint64) ([]bool, error) {
 	w, _, err := b.ask(ctx, &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Contains{Contains: &ebbv1.BitmapIds{Ids: ids}}})
 	return w.GetContains(), err
@@ -122,14 +122,14 @@ func (b Bitmap) Contains(ctx context.Context, ids ...uint64) ([]bool, error) {
 // BitPage is some ids in ascending order.
 type BitPage struct {
 	IDs      []uint64
-	Names    []string // for which the ids stand, in a namespace with a dictionary; "" where there is none
+	Names    []string // strings of the ids, in a namespace with a dictionary; "" where there is none
 	More     bool     // there are more, from Next on
 	Next     uint64   // 0 if there are none
 	AsOf     time.Time
 	Coverage Coverage
 }
 
-// Page asks for up to limit ids from one on: 1,000 if limit is 0, 100,000 at most.
+// Page asks for up to limit ids, beginning at from: 1,000 if limit is 0, 100,000 at most.
 func (b Bitmap) Page(ctx context.Context, from uint64, limit int) (BitPage, error) {
 	return b.page(ctx, &ebbv1.BitmapPage{From: from, Limit: clampCount(limit)})
 }
@@ -143,15 +143,15 @@ func (b Bitmap) page(ctx context.Context, page *ebbv1.BitmapPage) (BitPage, erro
 	return out, err
 }
 
-// bitsPerPage is how many ids IDs takes at a time.
+// bitsPerPage is how many ids IDs asks for at a time.
 const bitsPerPage = 50_000
 
 // IDs lists the ids in ascending order:
 //
 //	for id, err := range c.Bitmap("default", client.Bits("premium")).IDs(ctx) { ... }
 //
-// It asks for a page at a time, each a question of its own: an id that is there all the time comes once. It ends after
-// an error.
+// It asks for one page at a time, and each page is a separate question. An id that is in the bitmap all the time comes
+// once. The list ends after an error.
 func (b Bitmap) IDs(ctx context.Context) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		for from, more := uint64(0), true; more; {

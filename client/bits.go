@@ -13,37 +13,37 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// SetBits puts ids into the bitmap of a key, which it makes if need be, and says how many were not in. Each call counts
-// once, however often it had to be sent. It returns when all is acknowledged; for a stream of ids use a BitWriter. The
-// error of many ids is an *Undelivered, which counts edits of 4,096 ids.
+// SetBits puts ids into the bitmap of a key, and returns how many were not in it. It makes the key if necessary. Each
+// call counts once, even if it is sent several times. It returns when all is acknowledged; for a stream of ids use a
+// BitWriter. The error of many ids is an *Undelivered, which counts edits of 4,096 ids.
 func (c *Client) SetBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
 	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, ids)
 }
 
-// ClearBits takes ids out of the bitmap of a key, which is gone when none is left, and says how many were in. See
-// SetBits.
+// ClearBits takes ids out of the bitmap of a key, and returns how many were in it. The key is removed when no id is
+// left. See SetBits.
 func (c *Client) ClearBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
 	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_CLEAR, ids)
 }
 
-// FlipBits takes out those ids that are in the bitmap of a key, and puts in the others. One that is named twice is
+// FlipBits takes out those ids that are in the bitmap of a key, and puts in the others. An id that is named twice is
 // flipped once. See SetBits.
 func (c *Client) FlipBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
 	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_FLIP, ids)
 }
 
-// SetBitRange puts all ids from first to last into the bitmap of a key, up to 134,217,728, and says how many were not
-// in.
+// SetBitRange puts all ids from first to last into the bitmap of a key, 134,217,728 at most. It returns how many were
+// not in it.
 func (c *Client) SetBitRange(ctx context.Context, ns, key string, first, last uint64) (changed int, err error) {
 	return c.editRange(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, first, last)
 }
 
-// ClearBitRange takes all ids from first to last out of the bitmap of a key, and says how many were in.
+// ClearBitRange takes all ids from first to last out of the bitmap of a key, and returns how many were in it.
 func (c *Client) ClearBitRange(ctx context.Context, ns, key string, first, last uint64) (changed int, err error) {
 	return c.editRange(ctx, ns, key, ebbv1.BitOp_BIT_OP_CLEAR, first, last)
 }
 
-// FlipBitRange changes all ids from first to last of the bitmap of a key.
+// FlipBitRange flips all ids from first to last in the bitmap of a key.
 func (c *Client) FlipBitRange(ctx context.Context, ns, key string, first, last uint64) (changed int, err error) {
 	return c.editRange(ctx, ns, key, ebbv1.BitOp_BIT_OP_FLIP, first, last)
 }
@@ -88,7 +88,7 @@ func (c *Client) editRange(ctx context.Context, ns, key string, op ebbv1.BitOp, 
 	})
 }
 
-// sendEdits sends the commands that fill puts, and waits for them.
+// sendEdits sends the commands that fill passes to put, and waits for them.
 func (c *Client) sendEdits(
 	ctx context.Context, ns, key string, fill func(put func(*bitEncoder)),
 ) (changed int, err error) {
@@ -120,7 +120,7 @@ func (c *Client) sendEdits(
 	return int(e.changed), err
 }
 
-// bitEncoder writes the edits of one command, straight in wire format, behind room for the identity.
+// bitEncoder writes the edits of one command, directly in wire format, after free space for the identity.
 type bitEncoder struct {
 	buf     []byte
 	room    int
@@ -141,7 +141,7 @@ func (e *bitEncoder) reset(room int) {
 	e.room, e.edits, e.ids = room, 0, 0
 }
 
-// write writes as many edits of ids, which ascend, as the command has room for, and answers the ids that are left.
+// write writes as many edits of ids, which ascend, as fit into the command, and returns the ids that are left.
 func (e *bitEncoder) write(key string, op ebbv1.BitOp, ids []uint64) (rest []uint64) {
 	for len(ids) > 0 {
 		n := min(len(ids), editIDs)
@@ -193,13 +193,13 @@ type BitWriterOptions struct {
 	Namespace string
 	// MaxBatch is how many ids wait for one shard at most before they are sent, up to 65,536; 32,768 when 0.
 	MaxBatch int
-	// Linger is how long an id may wait for company; 5 ms when 0, and 100 ms at least where bitmaps are placed by
-	// slice. When negative, only a full batch, Flush and Close send.
+	// Linger is how long an id may wait for others to share its command; 5 ms when 0, and 100 ms at least where bitmaps
+	// are placed by slice. When negative, only a full batch, Flush and Close send.
 	Linger time.Duration
 	// MaxBuffered is how many ids may be unacknowledged before Set, Clear and Flip wait; 1,048,576 when 0.
 	MaxBuffered int
-	// Timeout is how long a command is tried; 30 s when 0. Of the time that the process stands still only the first
-	// second counts each time; where bitmaps are placed by slice all of it does.
+	// Timeout is how long a command is tried; 30 s when 0. Of each pause of the process only the first second counts;
+	// where bitmaps are placed by slice all of it counts.
 	Timeout time.Duration
 	// OnError is called, from a goroutine of the client, with each command that was not applied, or is of unknown
 	// outcome, and each edit that was refused. It must not block.
@@ -213,9 +213,9 @@ type BitWriterStats struct {
 	Buffered int64 // neither acknowledged nor given up
 }
 
-// BitWriter edits bitmaps of one namespace in batches, exactly once: ids are grouped by key and sorted before they are
-// sent. Edits of one key are applied in the order in which they were given. It is safe for use by many goroutines.
-// Close it.
+// BitWriter edits bitmaps of one namespace in batches, exactly once. It groups ids by key and sorts them before it
+// sends them. Edits of one key are applied in the order in which they were given. It is safe for concurrent use. Call
+// Close at the end.
 type BitWriter struct {
 	client   *Client
 	producer *producer
@@ -233,17 +233,17 @@ type BitWriter struct {
 	flushes     flushGroups
 	encoder     bitEncoder
 	sliced      map[string]*slicedQueue // by key
-	slicedSlots chan struct{}           // requests about those that are under way
+	slicedSlots chan struct{}           // one for each request in flight about those bitmaps
 }
 
-// shardEdits is what waits for one shard.
+// shardEdits holds the edits that wait for one shard.
 type shardEdits struct {
 	stream *shardStream
 	order  []*bitBatch
 	ids    int
 }
 
-// bitBatch is what waits for one key, of one operation.
+// bitBatch holds the ids of one operation that wait for one key.
 type bitBatch struct {
 	key   string
 	op    ebbv1.BitOp
@@ -251,15 +251,15 @@ type bitBatch struct {
 	edits *shardEdits // nil of bitmaps that are placed by slice
 }
 
-// BitWriter returns a new BitWriter. Bad options are brought into their bounds.
+// BitWriter returns a new BitWriter. Options out of their bounds are set to the nearest bound.
 func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	opts.Namespace = namespaceOr(opts.Namespace)
 	opts.MaxBatch = max(1, min(orDefault(opts.MaxBatch, BitBatchDefault), proto.BitIDsMax))
 	opts.Linger = orDefault(opts.Linger, LingerDefault)
 	opts.MaxBuffered = max(opts.MaxBatch, orDefault(opts.MaxBuffered, BitBufferedDefault))
 	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
-	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not
-	// come after the next.
+	// One command at a time is in flight in a shard. Edits do not commute: a command that is sent again must not be
+	// applied after the next one.
 	w := &BitWriter{
 		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, flushes: newFlushGroups(),
 		edits: map[*shardStream]*shardEdits{}, batches: map[string]*bitBatch{},
@@ -281,7 +281,7 @@ func (w *BitWriter) Clear(ctx context.Context, key string, ids ...uint64) error 
 	return w.add(ctx, key, ebbv1.BitOp_BIT_OP_CLEAR, ids)
 }
 
-// Flip changes ids of the bitmap of a key, each as often as it is named.
+// Flip flips ids in the bitmap of a key, each as often as it is named.
 func (w *BitWriter) Flip(ctx context.Context, key string, ids ...uint64) error {
 	return w.add(ctx, key, ebbv1.BitOp_BIT_OP_FLIP, ids)
 }
@@ -369,7 +369,7 @@ func (w *BitWriter) batch(key string, op ebbv1.BitOp) *bitBatch {
 	return batch
 }
 
-// sorted brings the ids of a batch into order: of those that are flipped several times stay those with an odd number.
+// sorted sorts the ids of a batch. Of ids that are flipped, it keeps those that were named an odd number of times.
 func (b *bitBatch) sorted() []uint64 {
 	slices.Sort(b.ids)
 	if b.op != ebbv1.BitOp_BIT_OP_FLIP {
@@ -389,7 +389,7 @@ func (b *bitBatch) sorted() []uint64 {
 	return out
 }
 
-// finishCommands makes commands of what waits for a shard. The caller holds w.mu and pumps the stream.
+// finishCommands makes commands of the edits that wait for a shard. The caller holds w.mu and pumps the stream.
 func (w *BitWriter) finishCommands(st *shardStream, b *shardEdits) {
 	left := b.ids
 	w.encoder.reset(w.producer.room)
@@ -423,7 +423,7 @@ func (w *BitWriter) finishCommands(st *shardStream, b *shardEdits) {
 	delete(w.edits, st)
 }
 
-// finishAll makes commands of all that waits, and returns the streams to pump. The caller holds w.mu.
+// finishAll makes commands of all edits that wait, and returns the streams to pump. The caller holds w.mu.
 func (w *BitWriter) finishAll() (streams []*shardStream) {
 	w.sendAllSliced()
 	for st, b := range w.edits {
@@ -498,9 +498,9 @@ func (p *pendingCommand) editKey(index int) (key string) {
 	return key
 }
 
-// Flush sends what is buffered and waits until all that was added before is acknowledged or given up. It returns what
-// went wrong since the last Flush: an
-// *Undelivered, which counts edits of up to 4,096 ids, or the end of ctx.
+// Flush sends all that is buffered. It waits until every edit that was added before is acknowledged or given up. It
+// returns an *Undelivered for what went wrong since the last Flush, or the end of ctx. The *Undelivered counts edits of
+// up to 4,096 ids.
 func (w *BitWriter) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	streams := w.finishAll()

@@ -21,8 +21,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Client talks to one cluster. It is safe for use by many goroutines, and holds
-// none of its own while idle (gRPC's connections have theirs). Close it.
+// Client sends requests to one cluster. It is safe for concurrent use. While idle it runs no goroutine of its own;
+// gRPC's connections have theirs. Call Close when it is no longer needed.
 type Client struct {
 	cfg     config
 	routing routingTable
@@ -37,8 +37,8 @@ type Client struct {
 	closing   bool
 	closed    bool                      // no goroutine is started any more
 	peers     map[string]*peer          // by address
-	refresh   *refresh                  // the one under way, if any
-	producers map[*producer]func(error) // gives up what it holds
+	refresh   *refresh                  // the renewal of the table that is running, if any
+	producers map[*producer]func(error) // with the function that gives up its commands
 	direct    map[string]*producer      // of Increment, by namespace
 
 	meter        meter
@@ -46,15 +46,14 @@ type Client struct {
 	writeLimiter *writeLimiter // of direct calls
 }
 
-// Dial returns a client as soon as one node of addrs has answered, or an error
-// that lists every address and its cause. It never outlives ctx; if that has no
-// deadline, it takes 2 s at most. An address without a port gets 7070; without
-// any address it is 127.0.0.1:7070.
+// Dial connects to a cluster. It returns a client as soon as one node of addrs has answered. Otherwise the error lists
+// every address and its cause. Dial ends when ctx ends, or after 2 s if ctx has no deadline. An address without a port
+// gets port 7070. Without addresses Dial uses 127.0.0.1:7070.
 func Dial(ctx context.Context, addrs ...string) (*Client, error) {
 	return DialOptions(ctx, addrs)
 }
 
-// DialOptions is Dial with options.
+// DialOptions is Dial with options. It also fails if the client's metrics cannot be registered (WithRegisterer).
 func DialOptions(ctx context.Context, addrs []string, opts ...Option) (*Client, error) {
 	c := newClient(addrs, configOf(opts))
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.dialTimeout)
@@ -136,8 +135,8 @@ func (c *Client) firstTable(ctx context.Context) error {
 	return c.unreachableAll(start, causes)
 }
 
-// awaitTable asks a node for its table until it answers; only a node that says that
-// it is not ready yet is asked again.
+// awaitTable asks a node for its table. It tries again only after an error of the retryClass later: the node is not
+// ready yet.
 func (c *Client) awaitTable(ctx context.Context, p *peer) (*ebbv1.Table, error) {
 	for tries := 0; ; tries++ {
 		t, err := c.tableFrom(ctx, p)
@@ -186,15 +185,14 @@ func (c *Client) unreachableAll(start time.Time, causes []error) error {
 	}
 	for _, err := range causes {
 		if why := coded(err); why.Code == ebbv1.Code_CODE_UNAUTHENTICATED {
-			e.Code, e.Hint = why.Code, why.Hint // the cluster is there, and says what is missing
+			e.Code, e.Hint = why.Code, why.Hint // the cluster is reachable, and its hint names what is missing
 		}
 	}
 	return e
 }
 
-// Close waits for all that the client is doing to end, and closes its
-// connections. Close Writers and Sources first: what they still hold then is
-// lost, and counted in their Stats. It returns ErrClosed if called again.
+// Close waits until all work of the client has ended, then closes its connections. Close Writers and Sources first: the
+// increments that they still hold are lost, and counted in their Stats. A second Close returns ErrClosed.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	again := c.closing
@@ -275,7 +273,7 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// backoff is the wait after a try (from 0) that failed with err.
+// backoff is the wait after try number tries, counted from 0, that failed with err.
 func (c *Client) backoff(tries int, err error) time.Duration {
 	d := c.cfg.backoff.Min << min(tries, 20)
 	if d <= 0 || d > c.cfg.backoff.Max {

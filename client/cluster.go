@@ -11,9 +11,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// ChangeCluster drains, activates or removes a node, changes the number of replicas or levels what nodes hold, and
-// returns what moves then; without a change, what moves now. With DryRun it only says what would follow. It retries:
-// asked for twice, a change is made once.
+// ChangeCluster drains, activates or removes a node, changes the number of replicas, or balances what nodes hold. It
+// returns the moves that follow; for a request without a change, the current moves. With DryRun it only returns the
+// moves that would follow. It retries: a change that is sent twice is made once.
 func (c *Client) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
 	if req.GetIdempotencyKey() == nil {
 		req = protobuf.CloneOf(req)
@@ -28,8 +28,8 @@ func (c *Client) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequ
 	return resp, err
 }
 
-// status asks a node for its report on itself and all the others. One with checksums takes as long as the nodes need to
-// read what they hold: a node is given half of the time that is left, so that another can be asked if it hangs.
+// status asks a node for its report on all nodes. A report with checksums takes as long as the nodes need to read what
+// they hold. So a node gets half of the time that is left: if it hangs, another can be asked.
 func (c *Client) status(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	a := attempt{op: "status"}
 	if end, ends := ctx.Deadline(); ends && len(req.GetChecksums()) > 0 {

@@ -15,12 +15,12 @@ import (
 const (
 	// coalescedMax bounds the questions of a shared request, so that it fits a message.
 	coalescedMax = 256
-	// coalesceWaitMax is how long a question waits for the request before its
-	// own to come back, so that a slow one does not delay the others longer.
+	// coalesceWaitMax is how long a question waits for the request in flight to return, so that a slow request does not
+	// delay other questions longer.
 	coalesceWaitMax = 2 * time.Millisecond
-	// sharedWaitMax is how long a caller waits for a shared request before it asks
-	// alone: one shard without a leader holds the whole request until it is given
-	// up. It is long enough that mere load does not undo the sharing.
+	// sharedWaitMax is how long a caller waits for a shared request before it asks alone. One shard without a leader
+	// delays the whole request until the request is given up. The limit is long enough that load alone does not end the
+	// sharing.
 	sharedWaitMax = 250 * time.Millisecond
 	// coalescedTop and coalescedBins are the most that a question of a shared
 	// request may ask for, so that no answer delays the others of its request.
@@ -28,20 +28,19 @@ const (
 	coalescedBins = 16
 )
 
-// coalescer lets the single questions of many callers to one node share
-// requests. A question that finds none in flight leaves at once; those that
-// come before it is back leave together then. So the busier the node, the
-// fewer requests it gets for as many questions, and the idle pay nothing.
+// coalescer lets single questions of many callers to one node share requests. A question is sent at once if no request
+// is in flight. Questions that come before that request returns are sent together when it returns. So a busier node
+// gets fewer requests for the same number of questions, and questions to an idle node do not wait.
 type coalescer struct {
 	life  context.Context // ends with the client
 	send  func(context.Context, requestOptions, []*ebbv1.Question) ([]*ebbv1.Answer, error)
 	spawn func(func()) bool // runs it in a goroutine; false when the client is closed
 	most  int               // questions of one request
 
-	mu       sync.Mutex // guards all below, and what sharedRequest says
+	mu       sync.Mutex // guards all below, and sharedRequest.waiting
 	inFlight int        // requests in flight
 	forming  map[requestOptions]*sharedRequest
-	slow     map[uint32]int // shards, with how many callers ask about them apart
+	slow     map[uint32]int // by shard: how many callers ask about it separately
 }
 
 // requestOptions are the options that the questions of one request have in common.
@@ -57,7 +56,7 @@ type sharedRequest struct {
 	options   requestOptions
 	questions []*ebbv1.Question
 	waiting   int         // callers; guarded by coalescer.mu
-	late      *time.Timer // runs until it leaves, and then until it is slow
+	late      *time.Timer // sends the request when it is due; then closes slow
 	ctx       context.Context
 	cancel    context.CancelFunc // of ctx, when no caller waits any more
 
@@ -67,8 +66,8 @@ type sharedRequest struct {
 	err     error
 }
 
-// coalescible reports whether a question may share a request: it and its answer
-// are small, and of the caller's context nothing but the end matters.
+// coalescible reports whether a question may share a request: the question and its answer are small, and the caller's
+// context carries no metadata.
 func coalescible(ctx context.Context, q *ebbv1.Question) bool {
 	if len(proto.QuestionKeys(q)) != 1 || proto.Everywhere(q) || !light(q) {
 		return false
@@ -88,11 +87,11 @@ func light(q *ebbv1.Question) bool {
 	case *ebbv1.DistributionQuestion_Bins:
 		return len(s.Bins.GetBins()) <= coalescedBins
 	}
-	return false // all bins, also if nothing is said
+	return false // all bins, which is also the default
 }
 
-// ask returns the answer to a question about a shard, and whether it was the
-// first of its response, which has all the room there is.
+// ask returns the answer to a question about a shard. first reports whether it was the first answer of its response,
+// which had the whole response as its space.
 func (co *coalescer) ask(
 	ctx context.Context, shard uint32, t requestOptions, q *ebbv1.Question,
 ) (a *ebbv1.Answer, first bool, err error) {
@@ -117,7 +116,7 @@ func (co *coalescer) ask(
 	case j.err == nil:
 		return j.answers[place], place == 0, nil
 	case len(j.questions) > 1 && !worthAnotherTry(coded(j.err).Code) && co.life.Err() == nil:
-		return co.askAlone(ctx, t, q) // it may not have been this one's fault
+		return co.askAlone(ctx, t, q) // another question may have caused the error
 	}
 	return nil, false, j.err
 }
@@ -130,8 +129,8 @@ func (co *coalescer) askAlone(ctx context.Context, t requestOptions, q *ebbv1.Qu
 	return answers[0], true, nil
 }
 
-// askSeparately asks alone about a shard that may be what made a shared request slow.
-// Until it has its answer, all others about the shard go alone as well.
+// askSeparately asks in a request of its own about a shard that may have slowed a shared request. Until the answer
+// arrives, other questions about that shard are also sent alone.
 func (co *coalescer) askSeparately(
 	ctx context.Context, shard uint32, t requestOptions, q *ebbv1.Question,
 ) (*ebbv1.Answer, bool, error) {
@@ -140,9 +139,9 @@ func (co *coalescer) askSeparately(
 	return co.askAlone(ctx, t, q)
 }
 
-// enter joins the forming request of these options and returns it with the
-// question's place in it; nil if the question shall leave at once, alone, and
-// call returned after that, or go apart since its shard is suspect.
+// enter adds the question to the forming request of these options, and returns that request and the question's place in
+// it. It returns nil if the question is to be sent alone. If its shard is suspect, it is sent separately. Otherwise no
+// request is in flight: the caller sends it at once, and calls returned afterwards.
 func (co *coalescer) enter(
 	shard uint32, t requestOptions, q *ebbv1.Question,
 ) (j *sharedRequest, place int, suspect bool) {
@@ -207,7 +206,7 @@ func (co *coalescer) overdue(j *sharedRequest) {
 	}
 }
 
-// returned notes that a request is back: those that waited for it leave.
+// returned notes that a request has returned, and sends the requests that waited for it.
 func (co *coalescer) returned() {
 	co.mu.Lock()
 	defer co.mu.Unlock()
@@ -217,8 +216,8 @@ func (co *coalescer) returned() {
 	}
 }
 
-// abandon notes that a caller waits no longer. With the last, the request ends,
-// and no caller joins it any more.
+// abandon notes that one caller no longer waits. After the last one, the request is cancelled, and no caller can join
+// it.
 func (co *coalescer) abandon(j *sharedRequest) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
@@ -232,7 +231,7 @@ func (co *coalescer) abandon(j *sharedRequest) {
 	}
 }
 
-// suspect counts the callers that ask about a shard apart.
+// suspect adds to the number of callers that ask about a shard separately.
 func (co *coalescer) suspect(shard uint32, callers int) {
 	co.mu.Lock()
 	defer co.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Store makes the bitmap the one of a key, in place of the bitmap that it held and its time to live, and says how many
-// ids it has: of none, the key is gone. It is done as a whole or not at all, and once, however often it had to be sent.
-// Where all keys are in the shard of the new one, as periods of one family are, it may be of any size; otherwise its
-// containers have to go into 252 KiB.
+// Store stores the bitmap under a key, and returns how many ids it has. It replaces the bitmap that the key held, and
+// its time to live. If the bitmap has no ids, the key is removed. Store is atomic, and is applied once even if it is
+// sent several times. If all keys are in the shard of the new key, as periods of one family are, the bitmap may have
+// any size. Otherwise its containers must fit into 252 KiB.
 func (b Bitmap) Store(ctx context.Context, key string) (ids uint64, err error) {
 	x := b.expr
 	if b.within != nil {
@@ -27,8 +27,8 @@ func (b Bitmap) Store(ctx context.Context, key string) (ids uint64, err error) {
 	return ids, err
 }
 
-// CountBy asks how many ids the bitmap has in common with each of those whose keys match a pattern, the largest first,
-// and by name among equals: only so many if top is above 0.
+// CountBy asks how many ids the bitmap has in common with each bitmap whose key matches a pattern. The largest comes
+// first; equal ones are ordered by name. If top is above 0, only so many are returned.
 func (b Bitmap) CountBy(ctx context.Context, pattern string, top int) (Groups, error) {
 	q := &ebbv1.Question{Namespace: b.ns, Ask: &ebbv1.Question_BitmapGroups{BitmapGroups: &ebbv1.BitmapGroupsQuestion{
 		Expr: b.expr.wire, Range: b.within, Patterns: [][]byte{[]byte(pattern)}, Top: clampCount(top),
@@ -43,14 +43,14 @@ type CohortPeriod struct {
 	IDs  BitmapExpr
 }
 
-// CohortQuery asks for a table of those who come again.
+// CohortQuery asks for a table of the ids that come again.
 type CohortQuery struct {
 	Periods  []CohortPeriod // one after the other, up to 400
 	Within   *BitmapExpr    // only these ids
-	Everyone bool           // a row is all ids of its period, and not only those that were in none before
+	Everyone bool           // a row has all ids of its period, not only those that were in none before
 }
 
-// Cohort asks for a table: the ids of each period, and how many of them come again in each later one. It is exact.
+// Cohort asks for a table: the ids of each period, and how many of them come again in each later period. It is exact.
 func (c *Client) Cohort(ctx context.Context, ns string, of CohortQuery, opts ...AskOption) ([]CohortRow, error) {
 	table := &ebbv1.BitmapCohortQuestion{Everyone: of.Everyone}
 	for _, p := range of.Periods {

@@ -22,7 +22,7 @@ import (
 //	0a len  0a len key  12 len bin  19 amount(8)  [20 time]  [28 offset]  [30 kind]  [39 value(8)]
 //	       ^start                      ^amount
 //
-// Those with a kind or a value are never added up.
+// Increments with a kind or a value are never summed.
 type commandEncoder struct {
 	buf     []byte
 	room    int
@@ -36,12 +36,12 @@ type commandEncoder struct {
 
 type slot struct {
 	round         uint32
-	tag           uint32 // of the hash; the lowest bit says that there is a time
+	tag           uint32 // of the hash; the lowest bit is set if there is a time
 	start, amount uint32 // positions in buf
 }
 
-// probesMax bounds the search for an equal increment. When it ends without a
-// place, the increment is simply written once more.
+// probesMax bounds the search for an equal increment. If the search finds no place, the increment is written as a
+// separate one.
 const probesMax = 8
 
 // entryBytesMax is what one increment takes at most.
@@ -53,7 +53,7 @@ type item struct {
 	amount   float64
 	time     int64  // 0: none
 	offset   uint64 // 0: none
-	kind     Kind   // 0: what the key is
+	kind     Kind   // 0: the kind of the key
 	value    float64
 	valued   bool // there is a value
 	text     string
@@ -70,8 +70,7 @@ func (e *commandEncoder) reset(buf []byte, room int) {
 	}
 }
 
-// aggregate makes the encoder merge equal increments, up to about n different ones;
-// none if n is 0.
+// aggregate makes the encoder merge equal increments, up to about n different ones. If n is 0, it merges none.
 func (e *commandEncoder) aggregate(n int) {
 	if n == 0 {
 		return
@@ -80,15 +79,15 @@ func (e *commandEncoder) aggregate(n int) {
 	e.round = 1
 }
 
-// hash of what makes two increments equal.
+// hash returns a hash of the fields by which two increments are equal: key, bin and time.
 func (in *item) hash() uint64 {
 	h := xxh3.HashString(in.key)
 	h = bits.RotateLeft64(h, 32)*0x9e3779b97f4a7c15 ^ xxh3.HashString(in.bin)
 	return h ^ uint64(in.time)*0xc2b2ae3d27d4eb4f
 }
 
-// find returns the amount's position of an equal increment that in can be added
-// to, or 0 and the slot that in should take (nil: none is free).
+// find returns the position of the amount of an equal increment, to which in can be added. Otherwise it returns 0 and
+// the slot that in should take; nil if none is free.
 func (e *commandEncoder) find(in *item) (amount uint32, free *slot) {
 	if e.slots == nil || in.amount < 0 || in.offset != 0 || in.kind != 0 || in.valued {
 		return 0, nil // a negative one may be refused on its own
@@ -129,7 +128,7 @@ func (e *commandEncoder) same(s *slot, in *item) bool {
 	return t == uint64(in.time)
 }
 
-// add sums n into the amount at a position; false if the sum is over the limit.
+// add adds n to the amount at a position. It returns false if the sum would exceed the limit.
 func (e *commandEncoder) add(amount uint32, n float64) bool {
 	at := e.buf[amount : amount+8]
 	sum := math.Float64frombits(binary.LittleEndian.Uint64(at)) + n

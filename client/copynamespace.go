@@ -20,14 +20,14 @@ import (
 const (
 	// copyFlights is how many batches of keys are on their way at a time.
 	copyFlights = 4
-	// copyBatchKeys and copyBatchBytes bound a batch, the latter by what its keys may take at most.
+	// copyBatchKeys and copyBatchBytes bound a batch; copyBatchBytes bounds the most that its keys may take.
 	copyBatchKeys  = 500
 	copyBatchBytes = 4 << 20
 	// copyBinBytes is what a bin takes in an image at most: its id, its count, and its name with the length.
 	copyBinBytes = 5 + 8 + 2 + proto.BinLenMax
-	// copyBodyBytes is what is expected of a key that is no distribution.
+	// copyBodyBytes is the assumed size of a key that is no distribution.
 	copyBodyBytes = 64 << 10
-	// copyRunMin is from how many consecutive ids on they are copied as a range.
+	// copyRunMin is how many consecutive ids are copied as a range at least.
 	copyRunMin = 4096
 	// copyLeftMax is how many of the keys that were not copied are named.
 	copyLeftMax = 100
@@ -38,7 +38,7 @@ const (
 // CopyOptions configure CopyNamespace. The zero value is useful.
 type CopyOptions struct {
 	// Resume continues a copy that was interrupted: the namespace may exist, if its settings are the same. Keys that it
-	// holds are replaced, and keys that the other one does not have stay.
+	// holds are replaced. Keys that the original does not have stay.
 	Resume bool
 	// After leaves out the keys up to this one, in the order of their names: CopyProgress.After of a copy that was
 	// interrupted.
@@ -77,14 +77,14 @@ type LeftKey struct {
 // to live. The hash seed is the same, so that summaries of both can be merged. Not copied: the budget, the ids of a
 // dictionary (each string gets another id), sessions and sources.
 //
-// It is not atomic: each key is copied as it is at a moment of its own. What is written to from during the copy may be
-// in it or not. When it fails, repeat it with Resume; After saves what was done.
+// The copy is not atomic: each key is copied at a moment of its own. It may or may not include what is written to from
+// during the copy. If it fails, repeat it with Resume; After skips what was done.
 //
-// The event clock of the copy has come as far as the keys that were copied, so ask both namespaces as of one time
-// (AsOf) to compare them.
+// The event clock of the copy is only as far as the keys that were copied. So to compare both namespaces, ask them as
+// of one time (AsOf).
 //
-// What a key holds travels in one command of up to proto.ImageBytesMax bytes, from proto.VersionAdds on also in pieces
-// of up to proto.SketchBytesMax. Bitmaps may be larger. Other keys may not: if there is one, the error is
+// The content of a key is sent in one command of up to proto.ImageBytesMax bytes, from proto.VersionAdds on also in
+// pieces of up to proto.SketchBytesMax together. Bitmaps may be larger. If another key is larger, the error is
 // ErrKeyTooLarge, and nothing is made.
 func (c *Client) CopyNamespace(ctx context.Context, from, to string, opts CopyOptions) (NamespaceCopy, error) {
 	cp := &namespaceCopy{client: c, from: from, to: to, opts: opts, start: c.now()}
@@ -98,7 +98,7 @@ func (c *Client) CopyNamespace(ctx context.Context, from, to string, opts CopyOp
 	return cp.done, nil
 }
 
-// namespaceCopy is one CopyNamespace.
+// namespaceCopy is one run of CopyNamespace.
 type namespaceCopy struct {
 	client   *Client
 	from, to string
@@ -145,7 +145,7 @@ func (cp *namespaceCopy) run(ctx context.Context) error {
 	return nil
 }
 
-// examine looks whether there may be a copy, and says whether the namespace exists already.
+// examine checks whether the copy is possible. exists reports whether the namespace exists already.
 func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 	for _, name := range []string{cp.from, cp.to} {
 		if err := proto.CheckNamespaceName(name); err != nil {
@@ -204,20 +204,20 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 	return old != nil, nil
 }
 
-// errCopyRollups refuses what would be copied by its ids where an answer about a period has the ids of shorter ones
-// too.
+// errCopyRollups refuses to copy bitmaps by their ids in a namespace with rollups: there an answer about a period
+// includes the ids of shorter periods.
 func errCopyRollups(ns, why string) *proto.Error {
 	return proto.ErrBadNamespace.Errorf("namespace %s has rollups, and %s: an answer about a period has those of shorter ones, too", ns, why).
 		WithHint("copy without rollups (ebb namespace set " + ns + " --rollups none), then set them in both namespaces")
 }
 
-// byIDs says whether bitmaps have no images that mean the same in the copy: their parts lie in all shards, or their ids
-// are of the dictionary.
+// byIDs reports whether bitmaps are copied by their ids. Their images would not mean the same in the copy: their slices
+// are in all shards, or their ids are of the dictionary.
 func (cp *namespaceCopy) byIDs() bool {
 	return proto.BySlice(cp.settings) || proto.HasDictionary(cp.settings)
 }
 
-// copySettings are the settings that a copy has too.
+// copySettings returns the settings that a copy has too.
 func copySettings(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	names := proto.HasDictionary(ns)
 	ns = protobuf.CloneOf(ns)
@@ -260,8 +260,8 @@ func (cp *namespaceCopy) create(ctx context.Context, exists bool) error {
 	return nil
 }
 
-// eachPage lists the keys in the order of their names. A page is as large as an answer may be: each is a search through
-// the names of all keys.
+// eachPage lists the keys in the order of their names. A page is as large as an answer may be, because each page
+// searches the names of all keys.
 func (cp *namespaceCopy) eachPage(ctx context.Context, visit func(context.Context, []KeyInfo) error) error {
 	after, limit := cp.opts.After, proto.KeysListMax
 	for {
@@ -393,13 +393,13 @@ func errCopyHalf(key string) *proto.Error {
 	return proto.ErrKeyTooLarge.Errorf("both half-lives of key %s take more than %d bytes, or a node is of an older version", keyText(key), proto.ImageBytesMax)
 }
 
-// lacks says whether an image has the counts of the first half-life alone where there are two.
+// lacks reports whether an image has only the counts of the first half-life although there are two.
 func (cp *namespaceCopy) lacks(kind Kind, image []byte) bool {
 	return kind == KindDistribution && cp.settings.GetSlowHalfLifeUs() > 0 &&
 		(len(image) < 2 || image[1] < proto.ImageBothVersion)
 }
 
-// sizeOf asks whether a key has an image, and for the image itself where keys do not go in pieces.
+// sizeOf asks whether a key has an image. Where keys are not copied in pieces, it asks for the image itself.
 func (cp *namespaceCopy) sizeOf(key string) *ebbv1.Question {
 	q := cp.exportOf(key)
 	if cp.pieces {
@@ -451,7 +451,7 @@ func (cp *namespaceCopy) copyKeys(ctx context.Context, keys []KeyInfo) error {
 	return nil
 }
 
-// batch is the first of some keys that are asked for at once. One that is copied by its ids goes alone.
+// batch returns the first keys, which are asked for at once. A key that is copied by its ids is a batch of its own.
 func (cp *namespaceCopy) batch(keys []KeyInfo) []KeyInfo {
 	n, size := 0, 0
 	for n < len(keys) && n < copyBatchKeys {
@@ -589,7 +589,7 @@ func (cp *namespaceCopy) copyPieces(ctx context.Context, key KeyInfo) error {
 	return nil
 }
 
-// copyPut is an image on its way into the copy.
+// copyPut is an image that is being copied.
 type copyPut struct {
 	key   string
 	image []byte
@@ -602,8 +602,8 @@ func (p *copyPut) handleResult(_ *pendingCommand, _ *ebbv1.CommandResult, err er
 	p.all.Done()
 }
 
-// put sends images, and waits for what became of each. They have no identity, which shards would have to remember: to
-// put the same once more changes nothing.
+// put sends images, and waits for the result of each. The commands have no identity that shards would have to remember:
+// to put the same image again changes nothing.
 func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 	commands := make([][]byte, len(puts))
 	for i, p := range puts {
@@ -615,7 +615,7 @@ func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 	cp.client.applyEach(ctx, cp.to, puts, commands)
 }
 
-// applyEach sends each of some commands to the shard of its key, and waits for what became of them.
+// applyEach sends each of some commands to the shard of its key, and waits for the results.
 func (c *Client) applyEach(ctx context.Context, ns string, puts []*copyPut, commands [][]byte) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -634,8 +634,7 @@ func (c *Client) applyEach(ctx context.Context, ns string, puts []*copyPut, comm
 	all.Wait()
 }
 
-// copyIDs copies a bitmap by its ids, or by the strings that they stand for. What an interrupted copy has left there
-// goes first.
+// copyIDs copies a bitmap by its ids, or by the strings of the ids. It first deletes what an interrupted copy has left.
 func (cp *namespaceCopy) copyIDs(ctx context.Context, key KeyInfo) error {
 	c := cp.client
 	if _, err := c.Delete(ctx, cp.to, key.Key); err != nil {
@@ -690,7 +689,7 @@ func (cp *namespaceCopy) setNames(ctx context.Context, key string, all []string)
 	return err
 }
 
-// setIDs puts in ids, which ascend: long runs as ranges.
+// setIDs puts in ids, which ascend; it puts in long runs as ranges.
 func (cp *namespaceCopy) setIDs(ctx context.Context, key string, ids []uint64) error {
 	for len(ids) > 0 {
 		if run := runOf(ids); run >= copyRunMin {

@@ -16,12 +16,12 @@ import (
 // diagnoseTimeout bounds one connection to find out what listens at an address that does not speak gRPC.
 const diagnoseTimeout = time.Second
 
-// endpointHint is what to do when it is another port of a node.
+// endpointHint is the hint for an address that is another port of a node.
 const endpointHint = "clients speak to the gRPC address of a node, port " + PortDefault +
 	" unless `ebb serve --grpc` says otherwise: --addr names it"
 
-// diagnoseEndpoint returns an error that says what listens at an address that has never answered, instead of gRPC. It
-// returns err if it cannot find out.
+// diagnoseEndpoint finds out what listens, instead of gRPC, at an address that has never answered. It returns an error
+// that names it, or err if it cannot find out.
 func (c *Client) diagnoseEndpoint(ctx context.Context, addr string, err error) error {
 	text := err.Error()
 	says := func(words ...string) bool {
@@ -58,8 +58,8 @@ func (c *Client) dialRaw(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(diagnoseTimeout))
 }
 
-// gossipPing is a ping of memberlist for whoever is there: {"SeqNo": 1, "Node": ""}. gossipAnswers are what an answer
-// may begin with: that it is an acknowledgement, compressed, encrypted (then it is an error), or an error.
+// gossipPing is a memberlist ping to any node: {"SeqNo": 1, "Node": ""}. gossipAnswers are the first bytes that an
+// answer may have: an acknowledgement, compressed, encrypted (then it is an error), or an error.
 const (
 	gossipPing    = "\x00\x82\xa5SeqNo\x01\xa4Node\xa0"
 	gossipAnswers = "\x02\x09\x0a\x0d"

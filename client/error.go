@@ -15,8 +15,7 @@ import (
 // Code is the stable number of an error: EBB-1001 is code 1001 for ever.
 type Code = ebbv1.Code
 
-// Sentinels for errors.Is. Those with a code hold for every error of that code,
-// whichever node it comes from.
+// Sentinels for errors.Is. A sentinel with a code matches every error of that code, from any node.
 var (
 	ErrUnreachable    = proto.ErrUnreachable
 	ErrNotLeader      = proto.ErrNotLeader
@@ -59,7 +58,7 @@ var (
 
 	ErrKeyNotFound = proto.ErrKeyNotFound
 	ErrKeyExists   = proto.ErrKeyExists
-	// ErrMissingKeys: an answer that was to be strict lacks keys that its question names.
+	// ErrMissingKeys: a strict answer lacks keys that its question names.
 	ErrMissingKeys = proto.ErrMissingKeys
 	ErrKeyTooLarge = proto.ErrKeyTooLarge
 	ErrCorrupt     = proto.ErrCorrupt
@@ -82,12 +81,12 @@ var (
 
 	// ErrBufferFull is returned by a Writer whose buffer is full under OnFull Fail.
 	ErrBufferFull = errors.New("writer buffer is full")
-	// ErrClosed is returned by whatever is used after its Close.
+	// ErrClosed is returned by a value that is used after its Close.
 	ErrClosed = errors.New("closed")
 )
 
-// Error says what failed, where, how often it was tried and what to do next.
-// It wraps its cause, and errors.Is finds the sentinel of its code.
+// Error describes what failed, where, how often it was tried and what to do next. It wraps its cause, and errors.Is
+// finds the sentinel of its code.
 type Error struct {
 	Op      string // "dial", "increment", "top", ...
 	Key     string // if the operation was about one
@@ -179,7 +178,7 @@ func (c *Client) fail(a attempt, err error) *Error {
 	return e
 }
 
-// coded finds or makes the coded error of err.
+// coded returns the coded error in err, or makes one from err.
 func coded(err error) *proto.Error {
 	var pe *proto.Error
 	switch {
@@ -207,7 +206,7 @@ const (
 	later
 	// ambiguous: it may have been applied. Try again under the same identity.
 	ambiguous
-	// expired: the session (or its window) does not know the sequence any more.
+	// expired: the shard no longer keeps the session, or its window no longer has the sequence.
 	expired
 )
 

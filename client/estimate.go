@@ -6,8 +6,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Estimate is a value with its error bars: with the given confidence the truth
-// lies from Low to High. An exact value has Low = High = Value and confidence 1.
+// Estimate is a value with its error bars: with the given confidence the truth is between Low and High. An exact value
+// has Low = High = Value and confidence 1.
 type Estimate struct {
 	Value      float64
 	StdErr     float64 // 0 when it is exact, or when only bounds are known
@@ -20,7 +20,7 @@ func exact(v float64, asOf time.Time) Estimate {
 	return Estimate{Value: v, Low: v, High: v, Confidence: 1, AsOf: asOf}
 }
 
-// Coverage says which shards an answer includes.
+// Coverage describes which shards an answer includes.
 type Coverage struct {
 	ShardsTotal    int // shards that hold a part of the answer
 	ShardsAnswered int
@@ -29,9 +29,8 @@ type Coverage struct {
 	AsOfMin        time.Time
 	AsOfMax        time.Time
 
-	// Missing are keys that the question names and that are not there, or that have faded completely. They count as
-	// empty. It is the first 100 of MissingTotal. In the query language they are also patterns and ranges without a
-	// key.
+	// Missing lists keys that the question names and that do not exist, or have faded completely. They count as empty.
+	// It has the first 100 of MissingTotal. In the query language it also has patterns and ranges without a key.
 	Missing      []string
 	MissingTotal int
 }
@@ -60,8 +59,8 @@ type Bin struct {
 	Name  string
 	Count float64  // decayed
 	P     Estimate // probability
-	// Hidden is what is left of a bin that was asked for and is below the threshold, so that its Count is 0.
-	// The truth lies between Count + Hidden and Lost more. Where amounts may be negative it may be negative, too.
+	// Hidden is the rest of a bin that was asked for and is below the threshold, so that its Count is 0. The truth is
+	// between Count + Hidden and Count + Hidden + Lost. Where amounts may be negative, Hidden may be negative too.
 	Hidden float64
 }
 
@@ -74,13 +73,13 @@ type Distribution struct {
 	BinsTotal  int      // visible bins; Bins may be a selection of them; when Brief, an upper bound
 	Z          float64  // everything ever added, decayed
 	Z2         float64  // sum of squared weights, decayed at twice the rate
-	Other      float64  // Z less the visible bins; not told when Brief
+	Other      float64  // Z less the visible bins; not given when Brief
 	EffectiveN float64  // Z^2 / Z2
-	Entropy    float64  // of the visible bins, in bits; not told when Brief
+	Entropy    float64  // of the visible bins, in bits; not given when Brief
 	Brief      bool     // the top of one key of more than 16,384 bins, computed without visiting them all
-	// Lost is how much too low Z and each Count may be, whatever order events came in, because bins below the threshold
-	// were removed or an earlier summary of the key had faded; in a Signed namespace also too high. Intervals cover it.
-	// 0: they are exact, but for rounding (1e-9, 1e-5 in a compact namespace).
+	// Lost is how much too low Z and each Count may be, in any order of events. The cause: bins below the threshold
+	// were removed, or an earlier summary of the key had faded. In a Signed namespace they may also be too high.
+	// Intervals cover it. If Lost is 0, they are exact except for rounding (1e-9, or 1e-5 in a compact namespace).
 	Lost       float64
 	Signed     bool // the namespace allows negative amounts
 	AsOf       time.Time

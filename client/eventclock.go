@@ -13,8 +13,8 @@ import (
 type EventClock struct {
 	// Epoch is a number that grows each time an operator sets the clock.
 	Epoch uint64
-	// Now is the largest time of an event in any shard, and Oldest that of the shard that is behind most. They are zero
-	// before the first event. Shards follow each other within a second, when they are written to.
+	// Now is the largest time of an event in any shard. Oldest is that time in the shard that is furthest behind. They
+	// are zero before the first event. Shards follow each other within a second, when they are written to.
 	Now, Oldest time.Time
 }
 
@@ -35,10 +35,10 @@ func (c *Client) EventClock(ctx context.Context, ns string, opts ...AskOption) (
 	}, nil
 }
 
-// SetEventClock sets the event clock of a namespace in all shards, forward or back, and begins a new epoch of it. Where
-// it goes back, keys with a later event begin anew, and sets, distincts and blooms that were written to while it was
-// ahead; the others are as they were at that time. It needs the role admin. It returns when all shards have done so, or
-// the error of the first that has not.
+// SetEventClock sets the event clock of a namespace in all shards, forward or back, and begins a new epoch of the
+// clock. If the clock goes back, keys with a later event begin anew. So do sets, distincts and blooms that were written
+// to while it was ahead. The other keys are as they were at that time. SetEventClock needs the role admin. It returns
+// when all shards have set the clock, or the first error.
 func (c *Client) SetEventClock(ctx context.Context, ns string, to time.Time) (*EventClock, error) {
 	req := &ebbv1.Namespace{Name: namespaceOr(ns), ClockSetting: &ebbv1.ClockSetting{TimeUs: to.UnixMicro()}}
 	if _, err := c.settingsOf(ctx, ns); err != nil {
@@ -61,7 +61,7 @@ func (c *Client) SetEventClock(ctx context.Context, ns string, to time.Time) (*E
 	}
 }
 
-// seenClocks are the latest event clocks in answers: a client is never told of an earlier time than before.
+// seenClocks are the latest event clocks in answers. With them a client never gets an earlier time than before.
 type seenClocks struct {
 	mu     sync.Mutex
 	latest map[string]*ebbv1.EventClock // by namespace; values never change
@@ -84,7 +84,7 @@ func (s *seenClocks) note(ns string, clock *ebbv1.EventClock) {
 	s.latest[ns] = clock
 }
 
-// of returns what was seen of the namespaces of questions.
+// of returns the clocks that were seen of the namespaces of questions.
 func (s *seenClocks) of(questions ...*ebbv1.Question) (seen []*ebbv1.SeenClock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *seenClocks) of(questions ...*ebbv1.Question) (seen []*ebbv1.SeenClock) 
 	return seen
 }
 
-// all returns what was seen of all namespaces, for a question whose namespace is in its text.
+// all returns the clocks that were seen of all namespaces, for a question whose namespace is in its text.
 func (s *seenClocks) all() (seen []*ebbv1.SeenClock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

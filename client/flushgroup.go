@@ -35,7 +35,7 @@ func (e *flushGroup) finish() {
 	}
 }
 
-// flushGroups are those of a writer, whose lock guards them.
+// flushGroups are the groups of a writer, whose lock guards them.
 type flushGroups struct {
 	now  *flushGroup   // of the commands that are finished now
 	past []*flushGroup // whose end no Flush has reported
@@ -67,7 +67,7 @@ func (s *flushGroups) result(done []*flushGroup) error {
 	return &all.sum
 }
 
-// await waits until all that a Flush is about is settled.
+// await waits until all commands of the groups of a Flush are settled.
 func (c *Client) await(ctx context.Context, list []*flushGroup) error {
 	for _, e := range list {
 		select {

@@ -15,48 +15,46 @@ type Kind = ebbv1.Kind
 
 // The kinds.
 const (
-	// KindDistribution is what a key becomes when nothing is said.
+	// KindDistribution is the kind of a key if no other is given.
 	KindDistribution = ebbv1.Kind_KIND_DISTRIBUTION
-	// KindDistinct knows how many different bins there were; in a namespace with
-	// half-life each counts less the longer it was not seen. It takes up to 8 KB.
+	// KindDistinct estimates how many different bins there were. In a namespace with a half-life, a bin counts less the
+	// longer it was not seen. It takes up to 8 KB.
 	KindDistinct = ebbv1.Kind_KIND_DISTINCT
-	// KindCountMin knows how often each of any number of bins was counted, at most
-	// 1% of all counts too high (99% of the time), in 11 KB.
+	// KindCountMin estimates how often each of any number of bins was counted. An estimate is at most 1% of all counts
+	// too high (99% of the time). It takes 11 KB.
 	KindCountMin = ebbv1.Kind_KIND_COUNTMIN
-	// KindQuantile knows the quantiles of values, within 1% of the value.
+	// KindQuantile estimates the quantiles of values, within 1% of the value.
 	KindQuantile = ebbv1.Kind_KIND_QUANTILE
-	// KindTopK knows the bins that were counted most, of any number, and counts none
-	// of them more than 0.1% of all counts too high; any bin with more than that is
-	// among them. It keeps up to 1,000 bins, in 32 bytes and its name each.
+	// KindTopK finds the bins that were counted most, of any number. Its count of a bin is at most 0.1% of all counts
+	// too high. Every bin with more than 0.1% of all counts is among them. It keeps up to 1,000 bins; each takes 32
+	// bytes and its name.
 	KindTopK = ebbv1.Kind_KIND_TOPK
-	// KindLinear knows how many different bins there were: exactly, and which, up to
-	// 250, then with a standard error of 1% up to a million, in 19 KB. It has no half-life of
-	// its own: in a namespace with one, all of it leaves when its latest event has faded.
+	// KindLinear counts different bins. Up to 250 it is exact, and keeps which they are. Then it has a standard error
+	// of 1% up to a million, in 19 KB. It has no half-life of its own: in a namespace with one, all of it is removed
+	// when its latest event has faded.
 	KindLinear = ebbv1.Kind_KIND_LINEAR
-	// KindMorris knows the sum of all amounts with a standard error of 1.6%, in a
-	// register of two bytes, 64 with all that belongs to it. Each event is rounded by chance, so that sums are right on
-	// average, and each says how precise it is.
+	// KindMorris estimates the sum of all amounts with a standard error of 1.6%. Its register has two bytes; the whole
+	// key takes 64 bytes. Each event is rounded at random, so sums are right on average. Each answer includes its
+	// precision.
 	KindMorris = ebbv1.Kind_KIND_MORRIS
-	// KindSet knows how many different bins there were, a sample of them, and what it has
-	// in common with other sets (Overlap, Graph): exactly up to 1,024 bins, with a
-	// standard error of 3.1% beyond. Where the namespace forgets, each counts less the longer it
-	// was not seen.
+	// KindSet estimates how many different bins there were, and what it has in common with other sets (Overlap, Graph).
+	// It also gives a sample of the bins. It is exact up to 1,024 bins, with a standard error of 3.1% beyond. Where the
+	// namespace decays, a bin counts less the longer it was not seen.
 	KindSet = ebbv1.Kind_KIND_SET
-	// KindBloom knows whether a bin was there: a yes is wrong for at most 1% of the
-	// bins that were not, a no never is. Without decay it grows with what it holds,
-	// from 15 KB for 10,000 bins, and keys merge when they have grown alike. In a namespace with
-	// half-life a bin is there for one half-life after it was last seen, and gone
-	// after 1.2; it takes 26 KB, and is made for 10,000 bins in a half-life. Its Total takes
-	// every bin to come once: one that comes again and again counts up to 8 times, which Low knows.
+	// KindBloom answers whether a bin was there. A yes is wrong for at most 1% of the bins that were not there; a no is
+	// never wrong. Without decay it grows with what it holds, from 15 KB for 10,000 bins. Keys merge if they have grown
+	// alike. In a namespace with a half-life, a bin is found for one half-life after it was last seen, and is gone
+	// after 1.2. The key then takes 26 KB, and is made for 10,000 bins in a half-life. Its Total assumes that every bin
+	// comes once. A bin that comes again and again counts up to 8 times; Low accounts for that.
 	KindBloom = ebbv1.Kind_KIND_BLOOM
-	// KindString is one value, up to 128 KiB, which a write replaces: the last one in the order of the shard's log. It
-	// does not fade.
+	// KindString is one value of up to 128 KiB. Each write replaces it; the last write in the order of the shard's log
+	// stays. It does not fade.
 	KindString = ebbv1.Kind_KIND_STRING
 	// KindPhrases is a set of up to 65,536 phrases of up to 256 bytes (2 MiB together), which Match finds in texts and
 	// Feed counts. A phrase is a Bin; an Amount below 0 removes it. It does not fade.
 	KindPhrases = ebbv1.Kind_KIND_PHRASES
-	// KindBitmap is an exact set of 64-bit ids, which SetBits, ClearBits, FlipBits and a BitWriter edit and Bitmap asks
-	// about. It does not fade, and no Increment writes it.
+	// KindBitmap is an exact set of 64-bit ids. SetBits, ClearBits, FlipBits and a BitWriter change it, and Bitmap asks
+	// about it. It does not fade, and no Increment writes it.
 	KindBitmap = ebbv1.Kind_KIND_BITMAP
 )
 
@@ -66,12 +64,11 @@ type Increment struct {
 	Key, Bin string
 	Amount   float64   // added as it is: 0 adds nothing
 	Time     time.Time // when it happened; the shard's own time when zero
-	// Kind, if given, is refused with WRONG_KIND when the key holds another; a
-	// key that is new becomes of this kind.
+	// Kind, if given, is the kind of a new key. If the key has another kind, the increment is refused with WRONG_KIND.
 	Kind Kind
-	// Value is what a KindQuantile measures; Amount says how often. Others ignore it.
+	// Value is the value for a KindQuantile, which counts it Amount times. Other kinds ignore it.
 	Value float64
-	// Text is the value of a KindString. Others have none.
+	// Text is the value of a KindString. Other kinds have none.
 	Text string
 }
 
@@ -95,11 +92,11 @@ func (in *Increment) item() item {
 	}
 }
 
-// Increment applies increments to keys of a namespace and returns when all are
-// acknowledged. Each counts once, however often it had to be sent.
+// Increment applies increments to keys of a namespace, and returns when all are acknowledged. Each counts once, even if
+// it is sent several times.
 //
-// When it returns an error, it is an *Error for a single increment, and for
-// several an *Undelivered: those that it does not count have been applied.
+// The error of a single increment is an *Error. The error of several is an *Undelivered; the increments that it does
+// not count were applied.
 func (c *Client) Increment(ctx context.Context, ns string, increments ...Increment) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -264,7 +261,7 @@ func (e *directWrite) giveUp(end error) {
 	}
 	<-e.done // another goroutine may be about to handle a command that it has settled
 	for _, q := range e.commands {
-		q.stream.producer.pump(q.stream) // what waited for their place may go
+		q.stream.producer.pump(q.stream) // commands that waited for their place may be sent
 	}
 }
 

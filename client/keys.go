@@ -23,12 +23,12 @@ const (
 	OrderRecent = ebbv1.KeyOrder_KEY_ORDER_RECENT // the latest event first
 )
 
-// KeysQuery says which keys to list.
+// KeysQuery selects the keys to list.
 type KeysQuery struct {
 	// Pattern of the names: * stands for any bytes but '/', ** for any bytes, and \* for a star. All keys if empty.
 	Pattern string
 	Kind    Kind // of the keys; any if 0
-	// Order is by name if 0. Only then there may be more keys than fit one answer: the others end after 10,000.
+	// Order is by name if 0. Only a list by name may have more keys than fit one answer; the others end after 10,000.
 	Order KeyOrder
 	// Limit ends the list after so many keys; 0 for all, or for 100 in another order than by name.
 	Limit int
@@ -36,7 +36,7 @@ type KeysQuery struct {
 	After string
 }
 
-// KeyInfo is a key and what is known of it at a time.
+// KeyInfo describes a key at a time.
 type KeyInfo struct {
 	Key   string
 	Kind  Kind
@@ -53,8 +53,8 @@ type KeyInfo struct {
 //
 //	for key, err := range c.Keys(ctx, "default", client.KeysQuery{Pattern: "link/*"}) { ... }
 //
-// It asks for a page at a time, each a question of its own. A key that is there all the time comes once. One that is
-// made or deleted during the listing may come or not. It ends after an error.
+// It asks for one page at a time, and each page is a separate question. A key that exists all the time comes once. A
+// key that is made or deleted during the listing may come or not. The list ends after an error.
 func (c *Client) Keys(ctx context.Context, ns string, query KeysQuery, opts ...AskOption) iter.Seq2[KeyInfo, error] {
 	return func(yield func(KeyInfo, error) bool) {
 		after, left, limit := query.After, query.Limit, query.Limit
@@ -94,7 +94,7 @@ func (c *Client) KeysPage(ctx context.Context, ns string, query KeysQuery, opts 
 	return c.keysPage(ctx, ns, query, query.After, query.Limit, opts)
 }
 
-// keysPerPage is how many keys a list takes at a time.
+// keysPerPage is how many keys Keys asks for at a time.
 const keysPerPage = 1_000
 
 func (c *Client) keysPage(ctx context.Context, ns string, query KeysQuery, after string, limit int, opts []AskOption) (KeyPage, error) {
@@ -130,12 +130,12 @@ func keyInfoOf(w *ebbv1.KeyInfo, asOf time.Time) KeyInfo {
 	}
 }
 
-// Description is what a key is.
+// Description describes what a key holds.
 type Description struct {
 	KeyInfo
 	Found bool
 	Bytes int // of its summary in a snapshot
-	// MemoryBytes is what the key takes in the memory of each replica; 0 of a bitmap that lies in all shards.
+	// MemoryBytes is what the key takes in the memory of each replica; 0 for a bitmap that is stored in all shards.
 	MemoryBytes int
 	Decay       Decay
 	HalfLife    time.Duration // in force for this key; of a KindBloom how long a bin is found
@@ -152,7 +152,7 @@ type Property struct {
 	Value float64
 }
 
-// Describe asks what a key is.
+// Describe asks for the description of a key.
 func (c *Client) Describe(ctx context.Context, ns, key string, opts ...AskOption) (Description, error) {
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: []byte(key)}}}
 	a, err := c.askOne(ctx, "describe", key, q, opts)
@@ -176,8 +176,8 @@ func descriptionOf(a *ebbv1.Answer) Description {
 	return d
 }
 
-// Delete forgets keys and says how many were there. Each is deleted once, however often the request had to be sent:
-// what is written after it stays. If some shards did not take it, the error is that of the first such key.
+// Delete deletes keys, and returns how many existed. Each is deleted once, even if the request is sent several times:
+// later writes stay. If some shards refused the request, the error is that of the first such key.
 func (c *Client) Delete(ctx context.Context, ns string, keys ...string) (deleted int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -194,8 +194,8 @@ func (c *Client) Delete(ctx context.Context, ns string, keys ...string) (deleted
 	return int(resp.GetDeleted()), c.refusedKey("delete", keys, resp.GetRefused())
 }
 
-// Expire lets keys live for so long from now, by the clock of their namespace, and says how many were there. They go
-// earlier when they have faded, and whatever is added until then does not change the time.
+// Expire lets keys live for ttl from now, by the clock of their namespace, and returns how many existed. A key that has
+// faded is removed earlier. Later writes do not change the time.
 func (c *Client) Expire(ctx context.Context, ns string, ttl time.Duration, keys ...string) (changed int, err error) {
 	if ttl < time.Microsecond {
 		return 0, c.fail(attempt{op: "expire", key: only(keys)}, proto.ErrBadTime.Errorf("%v to live: it must be a microsecond at least", ttl).WithHint("Delete forgets a key at once"))
@@ -203,12 +203,12 @@ func (c *Client) Expire(ctx context.Context, ns string, ttl time.Duration, keys 
 	return c.expire(ctx, &ebbv1.ExpireRequest{Namespace: ns, TtlUs: ttl.Microseconds()}, keys)
 }
 
-// ExpireAt lets keys live until a time, by the clock of their namespace. A time that is over deletes them.
+// ExpireAt lets keys live until a time, by the clock of their namespace. A time in the past deletes them.
 func (c *Client) ExpireAt(ctx context.Context, ns string, t time.Time, keys ...string) (changed int, err error) {
 	return c.expire(ctx, &ebbv1.ExpireRequest{Namespace: ns, AtUs: max(microOf(t), 1)}, keys)
 }
 
-// Persist takes back what Expire said: keys live until they have faded.
+// Persist removes the time that Expire set: keys live until they have faded.
 func (c *Client) Persist(ctx context.Context, ns string, keys ...string) (changed int, err error) {
 	return c.expire(ctx, &ebbv1.ExpireRequest{Namespace: ns, Never: true}, keys)
 }
@@ -229,13 +229,13 @@ func (c *Client) expire(ctx context.Context, req *ebbv1.ExpireRequest, keys []st
 	return int(resp.GetChanged()), c.refusedKey("expire", keys, resp.GetRefused())
 }
 
-// Rename gives a key another name, and with overwrite also if there is a key of that name, which is lost. All that it
-// holds goes along, and its time to live.
+// Rename gives a key another name. Its content and its time to live stay. If a key of the other name exists, Rename
+// needs overwrite, and that key is lost.
 //
-// Between two shards it is a copy and then a deletion, which is repeated if the key is written in between: for that
-// moment both names are there, and what is written to the new one makes it ErrKeyBusy. Then, and when the outcome is
-// unknown, look at both. What a key holds goes from one shard to another up to proto.LargeImageBytesMax bytes, before
-// storage version 15 up to proto.ImageBytesMax; beyond it is ErrKeyTooLarge.
+// Between two shards Rename copies the key and then deletes it. If the key is written in between, both are repeated.
+// For that moment both names exist; a write to the new name makes Rename return ErrKeyBusy. Then, and when the outcome
+// is unknown, look at both. Between shards a key may hold up to proto.LargeImageBytesMax bytes, before storage version
+// 15 up to proto.ImageBytesMax; a larger key is ErrKeyTooLarge.
 func (c *Client) Rename(ctx context.Context, ns, key, to string, overwrite bool) error {
 	req := &ebbv1.RenameRequest{Namespace: ns, Key: []byte(key), To: []byte(to), Overwrite: overwrite, IdempotencyKey: c.idempotencyKey()}
 	again := changeOnce
@@ -265,7 +265,7 @@ func (c *Client) refusedKey(op string, keys []string, refused []*ebbv1.Refusal) 
 	return c.fail(a, proto.FromWire(refused[0].GetError()))
 }
 
-// only is the key that an operation is about, if it is one.
+// only returns the key of an operation on a single key, otherwise "".
 func only(keys []string) string {
 	if len(keys) == 1 {
 		return keys[0]

@@ -7,12 +7,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// ImportKMV brings the hashes of a set into a key, which then has the members of both: a stored value of gocountme,
-// which is k and the least k hashes from the largest on, each 8 bytes in big endian. The namespace must have
+// ImportKMV merges the hashes of a set into a key, which then has the members of both. value is a stored value of
+// gocountme: k, and the least k hashes in descending order, each 8 bytes in big endian. The namespace must have
 // SetHashMurmur3. A second import of the same value changes nothing.
 //
-// A value with more hashes than the namespace keeps of a set is cut to that. One of more than proto.ImageBytesMax bytes
-// goes in pieces, which needs storage version 15.
+// A value with more hashes than the namespace keeps of a set is cut to that number. A value of more than
+// proto.ImageBytesMax bytes is sent in pieces, which needs storage version 15.
 func (c *Client) ImportKMV(ctx context.Context, ns, key string, value []byte) error {
 	a := attempt{op: "import kmv", key: key, start: c.now()}
 	if err := c.kmvTravels(ctx, ns); err != nil {
@@ -73,7 +73,8 @@ func (c *Client) ExportKMV(ctx context.Context, ns, key string) ([]byte, error) 
 	return answers[0].GetExport().GetImage(), nil
 }
 
-// kmvTravels refuses what a node of an older build does not know, and a namespace of another hash.
+// kmvTravels refuses an import or export that a node of an older build does not support, and a namespace of another
+// hash.
 func (c *Client) kmvTravels(ctx context.Context, ns string) error {
 	table, err := c.Table(ctx)
 	if err != nil {

@@ -19,7 +19,8 @@ const (
 	leaderCheckPauseMax = time.Second
 )
 
-// errDeposed ends the wait for a write. It may be applied: the client sends the same command again.
+// errDeposed ends the wait for the answer to a write. The write may have been applied: the client sends the same
+// command again.
 var errDeposed = proto.ErrUnknownOutcome.Errorf("another node leads now")
 
 // leaderCheck holds the writes that one node has not answered for leaderCheckAfter. While there are any, one goroutine
@@ -98,8 +99,8 @@ func (c *Client) checkLeader(ctx context.Context, d *checkedWrite) {
 	}
 }
 
-// nextCandidate returns the next node to ask who leads: one with a replica of a checked shard, and one that is up if
-// possible; nil if there is none.
+// nextCandidate returns the next node to ask who leads: a node with a replica of a checked shard, if possible one that
+// is up. It returns nil if there is none.
 func (c *Client) nextCandidate(p *peer) *peer {
 	now := c.now()
 	var up, down []*peer
@@ -131,8 +132,8 @@ func (c *Client) nextCandidate(p *peer) *peer {
 	return up[b.next%len(up)]
 }
 
-// cancelDeposed ends the requests to a node whose shards other nodes lead now, and sends the commands in its queue
-// elsewhere.
+// cancelDeposed cancels the requests to a node whose shards other nodes lead now. It sends the commands in the node's
+// queue elsewhere.
 func (c *Client) cancelDeposed(p *peer) {
 	b := &p.leaderCheck
 	b.mu.Lock()

@@ -23,7 +23,7 @@ type meter struct {
 	questions  atomic.Int64 // in them
 	unanswered atomic.Int64 // requests with questions that got no response
 	waited     atomic.Int64 // direct calls that waited at the writeLimiter
-	unsent     atomic.Int64 // of these those that were not sent before their deadline
+	unsent     atomic.Int64 // of these: not sent before their deadline
 }
 
 func (m *meter) applied(commands int, took time.Duration, err error) {

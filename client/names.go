@@ -13,21 +13,22 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// SetNames puts strings into the bitmap of a key, which it makes if need be, and says how many were not in. The
-// namespace has a dictionary (see Namespace), in which each string gets an id that stays; so uuids take little. A
-// string has 1 to 256 bytes of UTF-8 without control characters. Each request, of up to 10,000 strings, counts once,
-// however often it had to be sent.
+// SetNames puts strings into the bitmap of a key, and returns how many were not in it. It makes the key if necessary.
+// The namespace has a dictionary (see Namespace), in which each string gets an id that never changes; so UUIDs take
+// little space. A string has 1 to 256 bytes of UTF-8 without control characters. Each request, of up to 10,000 strings,
+// counts once, even if it is sent several times.
 func (c *Client) SetNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
 	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, names)
 }
 
-// ClearNames takes strings out of the bitmap of a key, and says how many were in. They keep their ids. See SetNames.
+// ClearNames takes strings out of the bitmap of a key, and returns how many were in it. They keep their ids. See
+// SetNames.
 func (c *Client) ClearNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
 	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_CLEAR, names)
 }
 
-// FlipNames takes out those strings that are in the bitmap of a key, and puts in the others. One that is named twice is
-// flipped once. See SetNames.
+// FlipNames takes out those strings that are in the bitmap of a key, and puts in the others. A string that is named
+// twice is flipped once. See SetNames.
 func (c *Client) FlipNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
 	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_FLIP, names)
 }
@@ -51,7 +52,7 @@ func (c *Client) editNames(
 	return changed, nil
 }
 
-// once are texts without those that came before.
+// once returns texts without repetitions.
 func once(texts []string) [][]byte {
 	out, seen := make([][]byte, 0, len(texts)), make(map[string]bool, len(texts))
 	for _, text := range texts {
@@ -63,8 +64,8 @@ func once(texts []string) [][]byte {
 	return out
 }
 
-// SetNamesIn puts strings into the bitmaps of several keys, and says how many were not in. Many small bitmaps share
-// requests: that is faster than SetNames for each. An error may come after some bitmaps were changed.
+// SetNamesIn puts strings into the bitmaps of several keys, and returns how many were not in them. Many small bitmaps
+// share requests: that is faster than SetNames for each. An error may come after some bitmaps were changed.
 func (c *Client) SetNamesIn(ctx context.Context, ns string, sets map[string][]string) (changed int, err error) {
 	var some []*ebbv1.BitChange
 	count, size := 0, 0
@@ -110,7 +111,7 @@ func (c *Client) changeBits(ctx context.Context, ns string, change *ebbv1.BitCha
 	return done.sum(), errs[0]
 }
 
-// changeCounts are how many ids changes have put in or out.
+// changeCounts are, by change, how many ids were put in or taken out.
 type changeCounts []uint64
 
 func (n changeCounts) sum() (sum int) {
@@ -120,9 +121,9 @@ func (n changeCounts) sum() (sum int) {
 	return sum
 }
 
-// changeTogether makes changes through any node, each once, and says of each whether it failed. They share commands,
-// for a shard remembers few idempotency keys: so how much was changed is right in sum only. As long as some are refused
-// that may be made later, all are sent again.
+// changeTogether makes changes through any node, each once, and returns the error of each. The changes share commands,
+// because a shard remembers few idempotency keys. So only the sum of done is right. While some changes are refused that
+// may be made later, all are sent again.
 func (c *Client) changeTogether(
 	ctx context.Context, ns string, changes []*ebbv1.BitChange,
 ) (done changeCounts, errs []error) {
@@ -166,7 +167,7 @@ func (c *Client) changeTogether(
 	return done, errs
 }
 
-// alike are errors that are all the same.
+// alike sets all errors to err.
 func alike(errs []error, err error) []error {
 	for i := range errs {
 		errs[i] = err
@@ -174,7 +175,7 @@ func alike(errs []error, err error) []error {
 	return errs
 }
 
-// HasDictionary says whether ids of the bitmaps of a namespace stand for strings.
+// HasDictionary reports whether ids of the bitmaps of a namespace stand for strings.
 func (c *Client) HasDictionary(ctx context.Context, ns string) bool {
 	return proto.HasDictionary(c.settings(ctx, ns))
 }
@@ -186,7 +187,8 @@ type NameID struct {
 	Found bool // false: the string has no id, or the id stands for no string
 }
 
-// NameIDs asks which ids strings have, in their order. It gives none: only what is put into a bitmap gets an id.
+// NameIDs asks for the ids of strings, in the order of names. It assigns none: a string gets an id when it is put into
+// a bitmap.
 func (c *Client) NameIDs(ctx context.Context, ns string, names ...string) ([]NameID, error) {
 	out := make([]NameID, 0, len(names))
 	for len(names) > 0 {
@@ -207,7 +209,7 @@ func (c *Client) NameIDs(ctx context.Context, ns string, names ...string) ([]Nam
 	return out, nil
 }
 
-// IDNames asks for which strings ids stand, in their order.
+// IDNames asks for the strings of ids, in the order of ids.
 func (c *Client) IDNames(ctx context.Context, ns string, ids ...uint64) ([]NameID, error) {
 	out := make([]NameID, 0, len(ids))
 	for len(ids) > 0 {
@@ -239,8 +241,8 @@ func (c *Client) lookUp(ctx context.Context, ns string, q *ebbv1.NamesQuestion) 
 	return w, nil
 }
 
-// ContainsNames asks which of up to 10,000 strings are in, in their order. A string that has no id is not, and gets
-// none.
+// ContainsNames asks which of up to 10,000 strings are in the bitmap, in their order. A string without an id is not in
+// it, and gets no id.
 func (b Bitmap) ContainsNames(ctx context.Context, names ...string) ([]bool, error) {
 	list := &ebbv1.BitmapIds{}
 	for _, name := range names {
@@ -250,8 +252,8 @@ func (b Bitmap) ContainsNames(ctx context.Context, names ...string) ([]bool, err
 	return w.GetContains(), err
 }
 
-// Names lists the strings for which the ids stand, in the order of these: that in which strings got them, shard by
-// shard. An id that stands for none is left out. See IDs.
+// Names lists the strings of the ids, in the order of the ids. That is the order in which strings got them, shard by
+// shard. An id without a string is left out. See IDs.
 func (b Bitmap) Names(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for from, more := uint64(0), true; more; {

@@ -12,20 +12,20 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Decay says how a summary forgets.
+// Decay is how counts fall with time.
 type Decay = ebbv1.Decay
 
-// Floor says what happens to a bin that has faded.
+// Floor is what happens to a bin that has faded.
 type Floor = ebbv1.Floor
 
-// Clock says whose time a namespace lives by.
+// Clock is the clock that gives a namespace its time.
 type Clock = ebbv1.Clock
 
 // Precision is the width of a stored value.
 type Precision = ebbv1.Precision
 
-// Sizes says how large a key of each kind is made; a field that is 0 is left out. Its fields are
-// described in proto/ebb/v1/ebb.proto.
+// Sizes are the sizes of keys of each kind when they are made; a field that is 0 is left out. The fields are described
+// in proto/ebb/v1/ebb.proto.
 type Sizes = ebbv1.Sizes
 
 // The settings of a Namespace that are choices.
@@ -62,36 +62,36 @@ type Namespace struct {
 	HashSeed      uint64 // of every hash in the namespace; drawn at creation if 0
 	Kind          Kind   // of the keys that writes without a kind make; KindDistribution by default
 	Sizes         *Sizes // of the keys that are made from now on; those that are there keep theirs
-	// Window of the keys of KindDistinct made from then on, which count what was there within
-	// it or less instead of forgetting by half-life: 1 s to 100 years, 0 for none; nil keeps what the namespace has.
+	// Window is for the keys of KindDistinct that are made from then on. They count what was there within the window or
+	// less, and have no half-life. 1 s to 100 years, 0 for none; nil keeps what the namespace has.
 	Window *time.Duration
-	// SlowHalfLife under which distributions are counted too, for Trend: at least twice HalfLife, or at most half of
-	// it; 0 for none; nil keeps what the namespace has. When it is turned on it begins with nothing.
+	// SlowHalfLife is a second half-life under which distributions are counted too, for Trend. It is at least twice
+	// HalfLife, or at most half of it; 0 for none; nil keeps what the namespace has. When it is turned on, its counts
+	// begin empty.
 	SlowHalfLife *time.Duration
 	// MaxJump is how far ahead of the event clock an event may be dated; later ones fail with ErrTimeJump. 1 s to 100
 	// years, 0 for no limit; 30 days by default; nil keeps what the namespace has.
 	MaxJump *time.Duration
-	// BitmapPlacement is chosen when the namespace is created: with PlaceBySlice it holds bitmaps only, and their ids
-	// lie in all shards.
+	// BitmapPlacement is chosen when the namespace is created. With PlaceBySlice the namespace holds bitmaps only, and
+	// their ids are stored in all shards.
 	BitmapPlacement BitmapPlacement
 	// SetHash is chosen when the namespace is created: how the members of its sets are hashed, SetHashXXH3 by default.
 	SetHash SetHash
-	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps
-	// what the namespace has.
+	// Universe is the key of the bitmap of all ids, which a not without a universe of its own uses; "" for none; nil
+	// keeps what the namespace has.
 	Universe *string
 	// Dictionary is chosen when the namespace is created: ids of its bitmaps stand for strings. See SetNames.
 	Dictionary bool
 	// DictionaryParts is how many parts the dictionary has, the number of shards when it was made; ignored when set.
 	DictionaryParts uint32
-	// Rollups are the lengths of periods of bitmaps that are made of shorter ones: with PeriodMonth, play/2011-11 has
+	// Rollups are the lengths of periods whose bitmaps are made of shorter periods. With PeriodMonth, play/2011-11 has
 	// the ids of play/2011-11-01, play/2011-11-02 and so on, and those that were written to it. Periods are made of
-	// days, or where PeriodDay is among them of hours. None if empty; nil keeps what the namespace has.
+	// days, or of hours if PeriodDay is among them. None if empty; nil keeps what the namespace has.
 	Rollups []Period
 	// MaxBytes and MaxKeys are its budget in the whole cluster, replicas counted once; 0 for none; nil keeps what the
-	// namespace has.
-	// Writes that would make it hold more fail with ErrBudgetExceeded. Only operators set them.
+	// namespace has. Writes that would exceed it fail with ErrBudgetExceeded. Only operators set the budget.
 	MaxBytes, MaxKeys *uint64
-	// Deletion is nil of a namespace that is not deleted. Settings do not change it: see DeleteNamespace.
+	// Deletion is nil for a namespace that is not deleted. Settings do not change it: see DeleteNamespace.
 	Deletion *Deletion
 }
 
@@ -107,8 +107,8 @@ const (
 	PeriodYear    = ebbv1.Period_PERIOD_YEAR    // 2011
 )
 
-// BitmapPlacement says where the ids of a bitmap lie: whole on the shard of its key, or by slices of 65,536 ids, each
-// slice of all bitmaps of the namespace on one shard.
+// BitmapPlacement is where the ids of a bitmap are stored: all in the shard of its key, or by slices of 65,536 ids.
+// Each slice of all bitmaps of the namespace is in one shard.
 type BitmapPlacement = ebbv1.BitmapPlacement
 
 // The placements. The zero value is PlaceByKey.
@@ -117,7 +117,7 @@ const (
 	PlaceBySlice = ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE
 )
 
-// SetHash says how the members of sets are hashed.
+// SetHash is how the members of sets are hashed.
 type SetHash = ebbv1.SetHash
 
 // The hashes of members. The zero value is SetHashXXH3.
@@ -149,7 +149,7 @@ func (n Namespace) wire() *ebbv1.Namespace {
 	}
 }
 
-// rollupsOf is not nil for none.
+// rollupsOf returns nil only for nil: an empty list means no rollups.
 func rollupsOf(units []Period) *ebbv1.Rollups {
 	if units == nil {
 		return nil
@@ -157,7 +157,7 @@ func rollupsOf(units []Period) *ebbv1.Rollups {
 	return &ebbv1.Rollups{Units: units}
 }
 
-// optionalText is not nil for an empty text.
+// optionalText returns nil only for nil, not for an empty text.
 func optionalText(s *string) []byte {
 	if s == nil {
 		return nil
@@ -202,8 +202,8 @@ func (n Namespace) check() error {
 	return nil
 }
 
-// CreateNamespace makes a namespace; ErrNamespaceExists if there is one of that
-// name. It returns the settings with their defaults filled in.
+// CreateNamespace makes a namespace. The error is ErrNamespaceExists if there is one of that name. It returns the
+// settings with their defaults filled in.
 func (c *Client) CreateNamespace(ctx context.Context, n Namespace) (Namespace, error) {
 	return c.setNamespace(ctx, "create namespace", n, true)
 }
@@ -268,12 +268,12 @@ func deletionOf(w *ebbv1.Namespace) *Deletion {
 	return &Deletion{time.UnixMicro(d.GetDeletedUs()), time.UnixMicro(d.GetPurgeUs()), d.GetPurging()}
 }
 
-// GraceDefault is for how long a deleted namespace should be undeletable where nothing speaks for another time.
+// GraceDefault is for how long a deleted namespace can be undeleted, unless another time is needed.
 const GraceDefault = time.Duration(proto.GraceDefaultUS) * time.Microsecond
 
-// DeleteNamespace deletes a namespace with all of its keys. It refuses questions and writes from then on, and can be
-// undeleted within the grace time; after that its memory is given back. Without a grace time that begins at once, also
-// for a namespace that was deleted with one. It returns what the deletion is now.
+// DeleteNamespace deletes a namespace with all of its keys. From then on the namespace refuses questions and writes. It
+// can be undeleted within the grace time; after that its memory is freed. Without a grace time the memory is freed at
+// once, also if the namespace was deleted with one earlier. DeleteNamespace returns the current state of the deletion.
 func (c *Client) DeleteNamespace(ctx context.Context, name string, grace time.Duration) (Deletion, error) {
 	a := attempt{op: "delete namespace", key: name}
 	if err := proto.CheckNamespaceName(name); err != nil {
@@ -297,7 +297,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string, grace time.Du
 	return Deletion{}, nil
 }
 
-// UndeleteNamespace takes the deletion of a namespace back: it answers what it did before. It returns its settings.
+// UndeleteNamespace cancels the deletion of a namespace, which then answers as before. It returns the settings.
 func (c *Client) UndeleteNamespace(ctx context.Context, name string) (Namespace, error) {
 	a := attempt{op: "undelete namespace", key: name}
 	if err := proto.CheckNamespaceName(name); err != nil {
@@ -351,7 +351,7 @@ func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
 }
 
 // NamespaceUsage is what a namespace holds in the whole cluster, replicas counted once. Keys that have faded count
-// until they leave.
+// until they are removed.
 type NamespaceUsage struct {
 	Name              string
 	Keys, Bytes       uint64
@@ -361,9 +361,8 @@ type NamespaceUsage struct {
 	Node  string // that node
 }
 
-// NamespaceUsage asks what namespaces hold, the largest first: all that the caller may read, or one. Without the
-// nodes that did not answer,
-// which are unreachable, something is missing.
+// NamespaceUsage asks what namespaces hold, the largest first: all that the caller may read, or the one of that name.
+// unreachable are the nodes that did not answer; what they hold is missing.
 func (c *Client) NamespaceUsage(
 	ctx context.Context, name string,
 ) (usage []NamespaceUsage, unreachable []string, err error) {
@@ -395,7 +394,7 @@ func (c *Client) listNamespaces(ctx context.Context) (resp *ebbv1.ListNamespaces
 	return resp, err
 }
 
-// Table fetches where everything is, from whichever node answers first.
+// Table fetches the placement table from the node that answers first.
 func (c *Client) Table(ctx context.Context) (*ebbv1.Table, error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -411,26 +410,27 @@ func (c *Client) Table(ctx context.Context) (*ebbv1.Table, error) {
 	}
 }
 
-// Status asks a node for its report on itself and all the others.
+// Status asks a node for its report on all nodes.
 func (c *Client) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
 	return c.status(ctx, &ebbv1.StatusRequest{})
 }
 
-// repetition says what to do with a call when it is not known whether it was done.
+// repetition decides whether a call is sent again when its outcome is unknown.
 type repetition uint8
 
 const (
-	// question: it changes nothing, and is asked again. A try that its limit ends is followed by one of twice the
-	// limit: the node may have been at work, and would not be done in the same time either.
+	// question: the call changes nothing, and is sent again. If a try reached its limit, the next try has twice the
+	// limit: the node may need more time.
 	question repetition = iota
-	// changeAgain: it counts once however often it is sent, and is sent again, with the limits of a question.
+	// changeAgain: the change counts once even if it is sent several times. It is sent again, with the limits of a
+	// question.
 	changeAgain
-	// changeOnce: it is not sent again.
+	// changeOnce: the change is not sent again.
 	changeOnce
 )
 
-// anywhere makes a call that any node can answer, on one node after the other. If one try of a change got no answer,
-// the change may have been done, unless a later try is refused for good.
+// anywhere makes a call that any node can answer, on one node after another. If one try of a change got no answer, the
+// change may have been made, unless a later try is refused for good.
 func (c *Client) anywhere(
 	ctx context.Context, a attempt, again repetition, call func(context.Context, grpc.ClientConnInterface) error,
 ) error {
@@ -476,9 +476,9 @@ func (c *Client) anywhere(
 	}
 }
 
-// longer is the limit of the try after one that took so long: twice the limit if that ended it, but no more than half
-// of the time that is left, so that of several nodes that hang each is tried. A node answers a bit before the limit,
-// too.
+// longer returns the limit of the next try, after one that took so long. If that try reached its limit, the next limit
+// is twice as long. It is at most half of the time that is left: if several nodes hang, each is tried. A node answers a
+// bit before the limit.
 func longer(ctx context.Context, limit, took time.Duration) time.Duration {
 	if took < limit*3/4 {
 		return limit
@@ -490,8 +490,8 @@ func longer(ctx context.Context, limit, took time.Duration) time.Duration {
 	return max(limit, twice)
 }
 
-// ofThisTry says whether a refusal is about when, by whom or to which node a change is sent, which may not have heard
-// of a namespace: the tries before it may have been taken.
+// ofThisTry reports whether a refusal concerns only this try: its time, its caller, or a node that may not have the
+// namespace yet. The tries before it may have been applied.
 func ofThisTry(code Code) bool {
 	switch code {
 	case ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, ebbv1.Code_CODE_UNAUTHENTICATED, ebbv1.Code_CODE_PERMISSION_DENIED, ebbv1.Code_CODE_NAMESPACE_NOT_FOUND:
@@ -500,7 +500,7 @@ func ofThisTry(code Code) bool {
 	return false
 }
 
-// unknown is ErrUnknownOutcome with what is known of its cause.
+// unknown is ErrUnknownOutcome with its cause.
 type unknown struct{ err error }
 
 func (u *unknown) Error() string   { return "it may or may not have been applied: " + causeText(u.err) }

@@ -17,8 +17,7 @@ import (
 const (
 	// DialTimeoutDefault bounds Dial when its context has no deadline.
 	DialTimeoutDefault = 2 * time.Second
-	// TimeoutDefault bounds every other call whose context has no deadline. It
-	// is long enough to sit out a change of leader.
+	// TimeoutDefault bounds every other call whose context has no deadline. It is long enough for a change of leader.
 	TimeoutDefault = 10 * time.Second
 	// AttemptTimeoutDefault bounds one try at one node.
 	AttemptTimeoutDefault = 3 * time.Second
@@ -68,7 +67,7 @@ func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// WithLogger sends the client's log there; without it nothing is logged.
+// WithLogger makes the client log to l. Without it nothing is logged.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
 // WithDialer opens connections with dial instead of TCP. It must honour ctx.
@@ -76,14 +75,14 @@ func WithDialer(dial func(ctx context.Context, addr string) (net.Conn, error)) O
 	return func(c *config) { c.dialer = dial }
 }
 
-// WithRegisterer registers the client's metrics until Close.
+// WithRegisterer registers the client's metrics with r. Close unregisters them.
 func WithRegisterer(r prometheus.Registerer) Option { return func(c *config) { c.registerer = r } }
 
-// Backoff is the wait between two tries: from Min, doubling, up to Max, each
-// with a jitter of a half.
+// Backoff is the wait between two tries. It begins at Min and doubles up to Max. Each wait is random, from half of that
+// to all of it.
 type Backoff struct{ Min, Max time.Duration }
 
-// WithBackoff sets the wait between two tries (10 ms to 500 ms).
+// WithBackoff sets the wait between two tries. The default is 10 ms to 500 ms.
 func WithBackoff(b Backoff) Option { return func(c *config) { c.backoff = b } }
 
 // WithClock measures elapsed time and ages with now instead of time.Now.
@@ -92,43 +91,42 @@ func WithClock(now func() time.Time) Option { return func(c *config) { c.now = n
 // WithTLS encrypts connections; without it they are plain.
 func WithTLS(cfg *tls.Config) Option { return func(c *config) { c.tls = cfg } }
 
-// WithToken shows a token to the nodes, which say what its holder may do. Without TLS whoever hears the network hears
-// the token.
+// WithToken sends a token with each call. The nodes decide by it what the client may do. Without TLS everyone who can
+// read the network traffic can read the token.
 func WithToken(text string) Option { return func(c *config) { c.token = text } }
 
-// WithDialTimeout bounds Dial when its context has no deadline (2 s).
+// WithDialTimeout bounds Dial when its context has no deadline. The default is 2 s.
 func WithDialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeout = d } }
 
-// WithTimeout bounds calls whose context has no deadline (10 s).
+// WithTimeout bounds calls whose context has no deadline. The default is 10 s.
 func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
-// WithAttemptTimeout bounds one try at one node (3 s), after which another is tried.
+// WithAttemptTimeout bounds one try at one node, after which another node is tried. The default is 3 s.
 func WithAttemptTimeout(d time.Duration) Option { return func(c *config) { c.attemptTimeout = d } }
 
-// WithWindow sets how far the commands of Increment in one shard may be ahead of the oldest that is not acknowledged:
-// 1 to 1,000 (128). A Writer has a window of its own.
+// WithWindow sets how far ahead of the oldest unacknowledged command the commands of Increment in one shard may be: 1
+// to 1,000, by default 128. A Writer has a window of its own.
 func WithWindow(n int) Option { return func(c *config) { c.window = max(1, min(n, windowMax)) } }
 
-// Limits bound what a client sends and asks for at once. A zero stands for the default.
+// Limits bound what a client sends and asks for at once. A field that is zero means its default.
 type Limits struct {
-	// KeysPage is how many keys of a list one question asks for; 1,000.
+	// KeysPage is how many keys of a list one question asks for; 1,000 by default.
 	KeysPage int
-	// IDsPage is how many ids of a bitmap one question asks for, where all are listed; 50,000.
+	// IDsPage is how many ids one question asks for when all ids of a bitmap are listed; 50,000 by default.
 	IDsPage int
-	// Requests is how many requests with commands travel to one node at a time; 8. What comes while they do shares the
-	// next ones.
+	// Requests is how many requests with commands are in flight to one node at a time; 8 by default. Commands that come
+	// while that many are in flight share the next requests.
 	Requests int
-	// RequestOps and RequestBytes are how many increments, and bytes, one such request has, unless a single command has
-	// more; 10,000 and 960 KiB.
+	// RequestOps and RequestBytes are how many increments, and how many bytes, one such request has; 10,000 and 960 KiB
+	// by default. A single command may have more.
 	RequestOps, RequestBytes int
-	// Questions is how many questions of several callers share a request; 256.
+	// Questions is how many questions of several callers share a request; 256 by default.
 	Questions int
-	// TableAge is how old the table of shards gets before its next use asks for a newer one; 30 s.
+	// TableAge is how old the table of shards gets before its next use asks for a newer one; 30 s by default.
 	TableAge time.Duration
 }
 
-// fill puts defaults in the place of zeros, and the defaults that are limits of nodes in the place of what is above
-// them.
+// fill replaces zeros by defaults, and reduces values that are above the limits of nodes to those limits.
 func (l *Limits) fill() {
 	l.KeysPage = max(1, orDefault(l.KeysPage, keysPerPage))
 	l.IDsPage = max(1, min(orDefault(l.IDsPage, bitsPerPage), proto.BitPageMax))
@@ -139,12 +137,11 @@ func (l *Limits) fill() {
 	l.TableAge = orDefault(l.TableAge, tableAgeMax)
 }
 
-// WithLimits sets other limits than the default ones. They change how often a client asks, and no results.
+// WithLimits replaces the default limits. They change how often a client asks, but no results.
 func WithLimits(l Limits) Option { return func(c *config) { c.limits = l } }
 
-// WithGRPC adds dial options of gRPC, for example a tracer's stats handler. They
-// may look at the context of a call, so with any of them questions of several
-// callers share no request (see Alone).
+// WithGRPC adds dial options of gRPC, for example a tracer's stats handler. They may read the context of a call. So
+// with any of them, questions of several callers do not share requests (see Alone).
 func WithGRPC(opts ...grpc.DialOption) Option {
 	return func(c *config) { c.grpc = append(c.grpc, opts...) }
 }

@@ -15,8 +15,9 @@ const (
 // pauseDetector measures for how long the process was paused: stopped, not scheduled, or on a paused machine. Deadlines
 // of commands exclude that time, since no command is tried in it.
 //
-// Invariant "readings": while a sender has a command, a timer reads the clock every readEvery. Where commands wait, a
-// sender has one. An idle client reads no clock, and then seems paused: later commands do not count that.
+// Invariant "readings": while a sender runs, a timer reads the clock every readEvery. While commands wait, a sender
+// runs. An idle client does not read the clock, so its idle time looks like a pause; later commands do not count that
+// time.
 type pauseDetector struct {
 	now func() time.Time
 

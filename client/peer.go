@@ -25,19 +25,18 @@ import (
 )
 
 const (
-	// downFor is how long a peer that failed is passed over when there is a choice.
+	// downFor is how long the client avoids a peer that failed, if it has a choice.
 	downFor = time.Second
-	// pingAfter and pingTimeout find a connection that was cut: its packets come
-	// back only when TCP feels like it.
+	// pingAfter and pingTimeout detect a broken connection. Without pings TCP would report it only after its own
+	// timeouts.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 5 * time.Second
-	// messageBytesMax is the largest message accepted from a node. It is above
-	// the nodes' own limit, because an answer that was too large to receive
-	// would be an unknown outcome.
+	// messageBytesMax is the largest message accepted from a node. It is above the nodes' own limit: a write whose
+	// answer is too large to receive would have an unknown outcome.
 	messageBytesMax = 4 * proto.MessageBytesMax
 )
 
-// peer is one address with its connection, made when first needed.
+// peer is one address and the connection to it, which is opened when first needed.
 type peer struct {
 	addr string
 	dial func() (*grpc.ClientConn, error)
@@ -116,14 +115,13 @@ func (p *peer) connection() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// try makes one call to the peer, bounded by the attempt timeout, and notes how
-// the peer did. The error is coded; sent is false if the request surely never
-// left.
+// try makes one call to the peer, limited by the attempt timeout, and records whether the peer answered. The error is
+// coded. sent is false if the request was certainly not sent.
 func (c *Client) try(ctx context.Context, p *peer, call func(context.Context, *grpc.ClientConn) error) (sent bool, err error) {
 	return c.tryFor(ctx, c.cfg.attemptTimeout, p, call)
 }
 
-// tryFor is try with a limit of its own.
+// tryFor is try with limit in place of the attempt timeout.
 func (c *Client) tryFor(ctx context.Context, limit time.Duration, p *peer, call func(context.Context, *grpc.ClientConn) error) (sent bool, err error) {
 	conn, err := p.connection()
 	if err != nil {
@@ -136,14 +134,14 @@ func (c *Client) tryFor(ctx context.Context, limit time.Duration, p *peer, call 
 	return handed.Load(), c.assess(ctx, tryCtx, limit, p, err)
 }
 
-// assess turns what a call returned into a coded error, and notes what it says
-// about the peer. tryCtx ends with ctx, or after limit.
+// assess turns the error of a call into a coded error, and records whether the peer answered. tryCtx ends with ctx, or
+// after limit.
 func (c *Client) assess(ctx, tryCtx context.Context, limit time.Duration, p *peer, err error) error {
 	switch {
 	case err == nil:
 		p.answered()
 		return nil
-	case ctx.Err() != nil: // the caller's own end says nothing about the peer
+	case ctx.Err() != nil: // the end of the caller's context shows nothing about the peer
 		return context.Cause(ctx)
 	case tryCtx.Err() != nil:
 		p.failed(c.now())
@@ -159,13 +157,13 @@ func (c *Client) assess(ctx, tryCtx context.Context, limit time.Duration, p *pee
 	return &unreachable{addr: p.addr, err: cause(p, err)}
 }
 
-// saidByPeer tells an error that the node itself sent from one of the
-// connection: nodes always attach the coded error.
+// saidByPeer reports whether the node itself sent the error, and not the connection: nodes always attach the coded
+// error.
 func saidByPeer(err error) bool {
 	return len(status.Convert(err).Details()) > 0
 }
 
-// cause finds the error of the socket below what gRPC says about it.
+// cause returns the error of the socket behind a gRPC error, or the message of the gRPC error if there is none.
 func cause(p *peer, err error) error {
 	if dialErr := p.dialErr.Load(); dialErr != nil && *dialErr != nil {
 		return *dialErr
@@ -173,7 +171,7 @@ func cause(p *peer, err error) error {
 	return errors.New(status.Convert(err).Message())
 }
 
-// unreachable is ErrUnreachable with the error of the socket below it.
+// unreachable is ErrUnreachable together with the error of the socket.
 type unreachable struct {
 	addr string
 	err  error
@@ -183,8 +181,8 @@ func (u *unreachable) Error() string {
 	return fmt.Sprintf("cannot reach %s: %v", u.addr, plainly(u.err))
 }
 
-// plainly is why a socket could not be opened, without "dial tcp ...: connect",
-// which says nothing new, and without the resolver that was asked.
+// plainly returns why a socket could not be opened. It leaves out "dial tcp ...: connect", which adds nothing, and the
+// resolver that was asked.
 func plainly(err error) error {
 	var call *os.SyscallError
 	var name *net.DNSError
@@ -211,7 +209,7 @@ func misaddressed(err error) bool {
 
 func (u *unreachable) Unwrap() []error { return []error{u.err, ErrUnreachable} }
 
-// errRetired says that the table gives another address by now.
+// errRetired is the error of a call to an address that the table no longer has.
 var errRetired = errors.New("no node of the cluster is there any more")
 
 // retire closes the connection for good.
@@ -225,7 +223,7 @@ func (p *peer) retire() {
 	}
 }
 
-// answered notes that the peer is there, whatever it said.
+// answered records that the peer answered, also if the answer was an error.
 func (p *peer) answered() {
 	p.downUntil.Store(0)
 }

@@ -20,14 +20,14 @@ type pendingCommand struct {
 	buf     []byte
 	start   int              // the command is buf[start:]
 	room    int              // the increments, or the edits, are buf[room:]
-	body    protowire.Number // which of the two: the field of the command; 0 for increments
+	body    protowire.Number // which of the two: field number of the body; 0 for increments
 	entries int
 	merged  int
 	last    uint64 // largest offset, of a source
 
 	session, sequence, secret uint64
 
-	ctx            context.Context // of those who wait for it
+	ctx            context.Context // of the callers that wait for it
 	deadline       time.Time
 	excludesPauses bool          // the deadline excludes pauses of the process
 	pausedBefore   time.Duration // how long it had been paused when the deadline was set
@@ -37,7 +37,7 @@ type pendingCommand struct {
 	node             string      // tried last
 	err              error       // of the last try
 	maybeApplied     bool        // an earlier try may have been applied
-	outcomeUnknown   atomic.Bool // maybeApplied, or a try is under way
+	outcomeUnknown   atomic.Bool // maybeApplied, or a try is in flight
 	lastTryAmbiguous bool        // the last try may have been applied, or not have arrived
 	followedRedirect bool        // the last try followed a redirection at once
 	solo             bool        // alone in its request, to find out which of several is refused
@@ -54,7 +54,7 @@ type resultHandler interface {
 
 func (p *pendingCommand) encoded() []byte { return p.buf[p.start:] }
 
-// allow sets for how long the command may be tried, while the process runs.
+// allow sets for how long the command may be tried. Pauses of the process do not count.
 func (p *pendingCommand) allow(at clockReading, d time.Duration) {
 	p.made, p.deadline, p.excludesPauses, p.pausedBefore = at.now, at.now.Add(d), true, at.paused
 }
@@ -68,7 +68,7 @@ func (p *pendingCommand) left(at clockReading) time.Duration {
 	return left
 }
 
-// over says why a command need not be tried again; nil if it may.
+// over returns why a command is not tried again; nil if it may be.
 func (p *pendingCommand) over(at clockReading) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)

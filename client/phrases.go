@@ -8,14 +8,14 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Match is a phrase that stands in a text.
+// Match is a phrase that occurs in a text.
 type Match struct {
 	Phrase     string // as it was added
 	Begin, End int    // bytes of the text
 }
 
-// Matches are all phrases that stand in a text, by where they begin, shorter ones first; also those that overlap or
-// contain each other.
+// Matches are all phrases that occur in a text, ordered by where they begin, shorter ones first. They include phrases
+// that overlap or contain each other.
 type Matches struct {
 	Found    bool // false: no such key
 	Matches  []Match
@@ -23,9 +23,9 @@ type Matches struct {
 	Coverage Coverage
 }
 
-// Match asks which phrases of a KindPhrases stand in a text of up to 256 KiB: token by token, in any case of letters. A
-// token is a run of letters and numbers, a character of a script that has no spaces between words, or a symbol such as
-// an emoji; what stands between tokens makes no difference, and neither does what is not UTF-8.
+// Match asks which phrases of a KindPhrases occur in a text of up to 256 KiB. It compares tokens, and ignores the case
+// of letters. A token is a run of letters and numbers, a character of a script that has no spaces between words, or a
+// symbol such as an emoji. Match ignores everything between tokens, and what is not UTF-8.
 func (c *Client) Match(ctx context.Context, ns, key, text string, opts ...AskOption) (Matches, error) {
 	a, err := c.askOne(ctx, "match", key, matchQuestion(ns, key, text), opts)
 	if err != nil {
@@ -47,8 +47,8 @@ func matchesOf(a *ebbv1.Answer) Matches {
 	return m
 }
 
-// Phrases makes an increment of each phrase: what adds them to a key of KindPhrases. In a namespace with an event clock
-// each needs a Time.
+// Phrases returns the increments that add phrases to a key of KindPhrases. In a namespace with an event clock each
+// needs a Time.
 func Phrases(key string, phrases ...string) []Increment {
 	all := make([]Increment, len(phrases))
 	for i, p := range phrases {
@@ -57,7 +57,7 @@ func Phrases(key string, phrases ...string) []Increment {
 	return all
 }
 
-// Feeding says where the phrases that are found in a text are counted.
+// Feeding decides where the phrases that are found in a text are counted.
 type Feeding struct {
 	// Phrases is a key of KindPhrases.
 	Phrases string
@@ -65,9 +65,10 @@ type Feeding struct {
 	Into string
 	// Kind of the keys that count, if they are new; KindDistribution if not given, and with Member KindSet.
 	Kind Kind
-	// Member, if given, is who said it: each phrase has a key Into/PHRASE of its own, and Member is the bin.
+	// Member, if given, is the author of the texts. Then each phrase has a key Into/PHRASE of its own, and Member is
+	// the bin.
 	Member string
-	// Time is when it was said; the shard's own when zero.
+	// Time is the time of the texts; the shard's own when zero.
 	Time time.Time
 }
 
@@ -77,9 +78,9 @@ type Found struct {
 	Count  int
 }
 
-// Feed counts the phrases of a key that stand in texts, each by itself, and says how often each was found. Each counts
-// once, however often it had to be sent. When it returns an error, some may be counted, as with Increment; what was
-// found is returned all the same.
+// Feed counts the phrases of a key that occur in texts, each text by itself, and returns how often each was found. Each
+// counts once, even if it is sent several times. After an error some may be counted, as with Increment. What was found
+// is returned all the same.
 func (c *Client) Feed(ctx context.Context, ns string, to Feeding, texts ...string) ([]Found, error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -97,7 +98,7 @@ func (c *Client) Feed(ctx context.Context, ns string, to Feeding, texts ...strin
 	return out, c.Increment(ctx, ns, increments...)
 }
 
-// look finds what stands in texts, some at a time.
+// look finds the phrases in texts, some texts at a time.
 func (c *Client) look(ctx context.Context, f *ebbv1.FeedRequest, texts []string) ([]*ebbv1.Found, error) {
 	var answers []*ebbv1.Answer
 	for len(texts) > 0 {
@@ -130,13 +131,14 @@ func batchOf(texts []string) int {
 	return n
 }
 
-// SetString replaces the value of a key of KindString, or makes one, when it is acknowledged.
+// SetString sets the value of a key of KindString, and makes the key if necessary. It returns when the write is
+// acknowledged.
 func (c *Client) SetString(ctx context.Context, ns, key, value string) error {
 	return c.SetStringAt(ctx, ns, key, value, time.Time{})
 }
 
-// SetStringAt is SetString with a time, which a namespace with an event clock needs. Of several values the last that
-// was written stays, whatever their times are.
+// SetStringAt is SetString with a time, which a namespace with an event clock needs. The value that was written last
+// stays, whatever its time is.
 func (c *Client) SetStringAt(ctx context.Context, ns, key, value string, at time.Time) error {
 	return c.Increment(ctx, ns, Increment{Key: key, Amount: 1, Kind: KindString, Text: value, Time: at})
 }

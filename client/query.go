@@ -15,7 +15,7 @@ import (
 // Result answers a question in the query language. What it holds depends on the question: docs/query.md.
 type Result struct {
 	Text     string        // the question as it was understood
-	Answer   *ebbv1.Answer // as it travels; the methods take it apart
+	Answer   *ebbv1.Answer // in wire format; the methods decode it
 	Coverage Coverage
 }
 
@@ -26,7 +26,7 @@ func (r Result) Distribution() Distribution { return distributionOf(r.Answer) }
 // members and get.
 func (r Result) Summary() Summary { return summaryOf(r.Answer) }
 
-// Trend is the answer to trend, and to top by trend. What rises of `top n keys by trend` are keys.
+// Trend is the answer to trend, and to top by trend. In the answer to `top n keys by trend`, Rising has keys.
 func (r Result) Trend() Trend { return trendOf(r.Answer) }
 
 // Surprise is the answer to surprise.
@@ -64,7 +64,7 @@ func StrictQuery() QueryOption {
 //
 //	r, err := c.Query(ctx, `top 10 clicks/country`)
 //
-// An error in the text is an ErrBadQuery, and says at which column.
+// An error in the text is an ErrBadQuery, which names the column.
 func (c *Client) Query(ctx context.Context, text string, opts ...QueryOption) (Result, error) {
 	resp, err := c.query(ctx, &ebbv1.QueryRequest{Text: text}, opts)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Client) Query(ctx context.Context, text string, opts ...QueryOption) (R
 	return Result{Text: resp.GetText(), Answer: resp.GetAnswer(), Coverage: coverageOf(resp.GetAnswer().GetCoverage())}, nil
 }
 
-// Explain says what a question in the query language would do, and does nothing.
+// Explain describes what a question in the query language would do, and does nothing.
 func (c *Client) Explain(ctx context.Context, text string, opts ...QueryOption) (*ebbv1.Explanation, error) {
 	resp, err := c.query(ctx, &ebbv1.QueryRequest{Text: text, Explain: true}, opts)
 	return resp.GetExplanation(), err
@@ -98,7 +98,8 @@ func (c *Client) query(ctx context.Context, req *ebbv1.QueryRequest, opts []Quer
 	return resp, err
 }
 
-// asksOnly says whether a question may be asked twice. What this version cannot read, a newer one may store.
+// asksOnly reports whether a question may be asked twice: it stores nothing. A text that this version cannot parse may
+// store something in a newer version.
 func asksOnly(text string) bool {
 	plan, err := query.Parse(text)
 	return err == nil && plan.GetStore() == nil
@@ -140,7 +141,7 @@ type Groups struct {
 	AsOf   time.Time
 }
 
-// Group is how many of the ids are in a bitmap, too.
+// Group is a bitmap, and how many of the ids it has too.
 type Group struct {
 	Key   string
 	Count uint64

@@ -36,10 +36,9 @@ func Linearizable() AskOption {
 	return func(a *asking) { a.consistency = ebbv1.Consistency_CONSISTENCY_LINEARIZABLE }
 }
 
-// Bounded accepts an answer that is at most that old, from any replica that can
-// prove it. The proof is by clocks. A node whose machine was paused with all of
-// its clocks, and whose time of day was not set right as it went on, may answer as
-// if no time had passed, until it hears the others again, or for ten seconds.
+// Bounded accepts an answer that is at most staleness old, from any replica that can prove it. The proof is by clocks.
+// It is wrong if a machine was paused with all of its clocks, and its time of day was not corrected afterwards. A node
+// there may answer as if no time had passed, until other nodes reach it again, or for ten seconds.
 func Bounded(staleness time.Duration) AskOption {
 	return func(a *asking) { a.consistency, a.staleness = ebbv1.Consistency_CONSISTENCY_BOUNDED, staleness }
 }
@@ -49,26 +48,23 @@ func Any() AskOption {
 	return func(a *asking) { a.consistency = ebbv1.Consistency_CONSISTENCY_ANY }
 }
 
-// AllowPartial accepts an answer to which not every shard has contributed; its
-// Coverage says which did.
+// AllowPartial accepts an answer without some shards. Its Coverage shows which shards answered.
 func AllowPartial() AskOption { return func(a *asking) { a.partial = true } }
 
 // Strict refuses an answer that lacks keys that the question names, with ErrMissingKeys. Otherwise they count as empty,
 // and Coverage.Missing names them.
 func Strict() AskOption { return func(a *asking) { a.strict = true } }
 
-// Alone asks in a request of its own. Otherwise single questions about one key
-// that many goroutines ask at once share requests, as long as they are small:
-// one that finds a request on its way to the same node waits for its return,
-// 2 ms at most, and leaves together with the others. One that has no answer
-// 250 ms later is asked alone.
+// Alone sends the question in a request of its own. Otherwise small questions about one key, which many goroutines ask
+// at once, share requests. A question waits, for 2 ms at most, until a request in flight to the same node returns. Then
+// it is sent together with the others. A question that has no answer 250 ms later is asked alone.
 func Alone() AskOption { return func(a *asking) { a.alone = true } }
 
-// AsOf evaluates at t instead of now. A shard whose clock is ahead evaluates at
-// its own; the answer says when.
+// AsOf asks for the answer at time t instead of now. A shard whose clock is ahead of t uses its own time; the answer
+// contains the time that was used.
 func AsOf(t time.Time) AskOption { return func(a *asking) { a.asOf = t } }
 
-// Confidence sets that of the intervals: 0.5 to 0.9999; 0.95 by default.
+// Confidence sets the confidence of the intervals: 0.5 to 0.9999; 0.95 by default.
 func Confidence(c float64) AskOption { return func(a *asking) { a.confidence = c } }
 
 // Distribution asks for every visible bin of a key, most probable first.
@@ -129,8 +125,8 @@ func (c *Client) Probability(ctx context.Context, ns, key, bin string, opts ...A
 	return r, nil
 }
 
-// Count asks for Z: everything ever added to a key, decayed. It is certain to lie between Low and High, which differ by
-// what is lost (see Distribution.Lost).
+// Count asks for Z: everything ever added to a key, decayed. The true value is certain to be between Low and High,
+// which differ by what is lost (see Distribution.Lost).
 func (c *Client) Count(ctx context.Context, ns, key string, opts ...AskOption) (Reading, error) {
 	d, err := c.Top(ctx, ns, key, 1, opts...)
 	if err != nil {
@@ -203,7 +199,8 @@ func (c *Client) distribution(
 	return distributionOf(a), nil
 }
 
-// clampCount keeps a count that no uint32 can hold wrong instead of wrapping it.
+// clampCount turns a count that does not fit a uint32 into the largest uint32. So a wrong count stays wrong, and does
+// not wrap to a valid one.
 func clampCount(n int) uint32 {
 	if n < 0 || n > math.MaxUint32 {
 		return math.MaxUint32

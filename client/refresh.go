@@ -18,7 +18,7 @@ const (
 	tablesAsked = 3
 )
 
-// refresh is one renewal of the table; those who need it wait for done.
+// refresh is one renewal of the table. Callers that need it wait for done.
 type refresh struct {
 	done chan struct{}
 	err  error // set before done is closed
@@ -168,10 +168,9 @@ func (c *Client) anyPeers() []*peer {
 	return append(up, down...)
 }
 
-// peerFor chooses whom to ask about a shard at the given try (from 0): the
-// leader; if it is down or unknown, the replicas in turn, but for last, which was
-// asked before and knew no better, and the leader that was just lost, which comes
-// after the others; if all are down, whoever is up, because every node forwards.
+// peerFor chooses the node to ask about a shard at the given try (from 0). It takes the leader if that is known and up.
+// Otherwise it takes the replicas in turn, except last, which was asked before, and the leader that was recently lost.
+// Then it takes the lost leader. If none of them is up, it takes any node, because every node forwards.
 func (c *Client) peerFor(shard uint32, tries int, last string) (node string, p *peer) {
 	c.renewIfOld(c.cfg.limits.TableAge)
 	now := c.now()
@@ -196,7 +195,8 @@ func (c *Client) peerFor(shard uint32, tries int, last string) (node string, p *
 	return c.routing.nodeAt(q.addr), q
 }
 
-// replicaBut chooses in turn from replicas that are up, but for two; nil if there is none.
+// replicaBut chooses in turn from replicas that are up; nil if there is none. It skips last and lost, unless there is
+// only one replica.
 func (c *Client) replicaBut(replicas []string, tries int, last, lost string) (node string, p *peer) {
 	now := c.now()
 	for i := range replicas {

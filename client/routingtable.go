@@ -36,11 +36,12 @@ func (s *route) recentlyLost(node string, now time.Time) bool {
 	return node != "" && node == s.lostLeader && now.Before(s.lostUntil)
 }
 
-// lostFor is how long a node that was lost as a leader is not taken for one because a table says so.
+// lostFor is how long the client ignores tables that name a node as the leader, after that node failed as the leader.
 const lostFor = time.Second
 
-// adopt takes over a table that a node has sent, unless it is of another epoch
-// in the past. A leader hint is taken when its term is not older than what is known.
+// adopt takes over a table that a node has sent, unless its epoch is older than the current one. It takes the leader of
+// a shard from the table if the term is newer, or if no leader is known. A leader that failed recently may be ignored
+// (see route).
 func (rt *routingTable) adopt(t *ebbv1.Table, now time.Time) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -91,8 +92,8 @@ func (s route) with(r *ebbv1.ShardRecord, now time.Time) route {
 	return next
 }
 
-// learn notes that node said leader leads the shard ("" if it did not know).
-// It reports whether there is now another node to ask.
+// learn records the answer of node that leader leads the shard; leader is "" if node named none. It reports whether
+// there is now another node to ask.
 func (rt *routingTable) learn(shard uint32, node, leader string) bool {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -111,7 +112,7 @@ func (rt *routingTable) learn(shard uint32, node, leader string) bool {
 	return true
 }
 
-// lost notes that node cannot be the leader of anything just now.
+// lost records that node failed as the leader of the shard. It does nothing if node is not believed to lead the shard.
 func (rt *routingTable) lost(shard uint32, node string, now time.Time) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -121,8 +122,8 @@ func (rt *routingTable) lost(shard uint32, node string, now time.Time) {
 	}
 }
 
-// candidates returns who to try for a shard: the leader ("" if unknown) and the
-// other replicas, and which of them has just been lost as the leader ("" if none).
+// candidates returns the nodes to try for a shard: the leader ("" if unknown) and the other replicas. lost is the one
+// that recently failed as the leader ("" if none).
 func (rt *routingTable) candidates(shard uint32, now time.Time) (leader string, others []string, lost string) {
 	rt.mu.RLock()
 	defer rt.mu.RUnlock()
@@ -141,8 +142,8 @@ func (rt *routingTable) candidates(shard uint32, now time.Time) (leader string, 
 	return s.leader, others, lost
 }
 
-// leaderless reports whether the leader of the shard is unknown and a newer table may name it: the last fetch is older
-// than lostFor, or older than the end of lostUntil.
+// leaderless reports whether the leader of the shard is unknown and a newer table may name it. That is so if the last
+// fetch is older than lostFor, or older than the end of lostUntil.
 func (rt *routingTable) leaderless(shard uint32, now time.Time) bool {
 	rt.mu.RLock()
 	defer rt.mu.RUnlock()
@@ -160,7 +161,7 @@ func (rt *routingTable) leads(shard uint32, node string) bool {
 	return node != "" && int(shard) < len(rt.routes) && rt.routes[shard].leader == node
 }
 
-// led appends the shards of commands that their node is believed to lead.
+// led appends the shards of those commands whose node is believed to lead the shard.
 func (rt *routingTable) led(shards []uint32, commands []*pendingCommand) []uint32 {
 	rt.mu.RLock()
 	defer rt.mu.RUnlock()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// sendersMax is how many ApplyRequests are in flight to one node at a time;
-	// commands that arrive then share the next ones.
+	// sendersMax is how many ApplyRequests are in flight to one node at a time. Commands that arrive while that many
+	// are in flight share the next requests.
 	sendersMax = 8
 	// Limits of one ApplyRequest. A single command is within them.
 	requestOpsMax   = proto.BatchOpsMax
@@ -48,8 +48,8 @@ func (c *Client) dispatch(commands []*pendingCommand) {
 	}
 }
 
-// address chooses the node that a command goes to next: not the one that did not know last what became of it, which
-// may not have noticed either that it leads no more, if another can pass it on.
+// address chooses the node to which a command is sent next. After an ambiguous try it prefers another replica, which
+// can forward the command. The node of that try may not have noticed that it no longer leads.
 func (c *Client) address(p *pendingCommand) *peer {
 	node, peer := c.peerFor(p.shard, p.tries, p.node)
 	if p.lastTryAmbiguous && node == p.node {
@@ -214,8 +214,8 @@ func (c *Client) requestFailed(commands []*pendingCommand, sent bool, err error)
 	c.retry(again, err)
 }
 
-// handleResults settles each command that has its result, and retries those that were refused
-// for a passing reason.
+// handleResults settles each command that has its result, and retries commands that were refused for a temporary
+// reason.
 func (c *Client) handleResults(commands []*pendingCommand, results []*ebbv1.CommandResult) {
 	var redirectNow, again []*pendingCommand
 	var last error
@@ -227,7 +227,7 @@ func (c *Client) handleResults(commands []*pendingCommand, results []*ebbv1.Comm
 		}
 		v := classify(e.Code)
 		if e.Code == ebbv1.Code_CODE_UNREACHABLE {
-			v = later // the node could not pass it on, and says that nothing was sent
+			v = later // the node could not forward it: this error means that nothing was sent
 		}
 		if !c.shouldRetry(p, v, e, true) {
 			continue
@@ -245,8 +245,8 @@ func (c *Client) handleResults(commands []*pendingCommand, results []*ebbv1.Comm
 	c.retry(again, last)
 }
 
-// reason is which of two errors of tries, the one after the other, says more: not that time is up, if something was
-// said before.
+// reason returns the more useful of the errors of two successive tries. That is last, unless last is only a deadline
+// and there is an earlier error.
 func reason(before, last error) error {
 	if before != nil && coded(last).Code == proto.ErrDeadline.Code {
 		return before
@@ -306,7 +306,7 @@ func (c *Client) retry(commands []*pendingCommand, err error) {
 	resend := func() {
 		c.pauses.begin()
 		defer c.pauses.end()
-		_ = c.sleep(c.ctx, pause) // if it ends early, the client is closing and dispatch says so
+		_ = c.sleep(c.ctx, pause) // if it ends early, the client is closing, and dispatch fails the commands
 		c.dispatch(commands)
 	}
 	if !c.spawn(resend) {
@@ -343,5 +343,5 @@ func (p *pendingCommand) settle(result *ebbv1.CommandResult, err error) {
 	p.stream.producer.pump(p.stream)
 }
 
-// isUnknown reports whether err leaves open if the write was applied.
+// isUnknown reports whether err means that the write may or may not have been applied.
 func isUnknown(err error) bool { return errors.Is(err, ErrUnknownOutcome) }

@@ -7,10 +7,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Overlap is what keys of KindSet have in common, at one time. Where the
-// namespace forgets, a bin weighs what it counts: in the union the most of all
-// sets, in the intersection the least, in the difference what it is more in the
-// first than in any other.
+// Overlap is what keys of KindSet have in common, at one time. Where the namespace decays, a bin has the weight of its
+// count. In the union that is its largest count in any set, in the intersection its smallest. In the difference it is
+// how much its count in the first set exceeds that in any other.
 type Overlap struct {
 	Sets         []SizedSet // in the order of the keys
 	Union        Estimate
@@ -24,7 +23,7 @@ type Overlap struct {
 // SizedSet is a set and how many bins it has.
 type SizedSet struct {
 	Key   string // empty of a set that is made of others
-	Of    string // of a set that is made of others: what, in the query language
+	Of    string // for a set that is made of others: their expression, in the query language
 	Found bool   // false: no such key, or all of it has faded
 	Size  Estimate
 }
@@ -55,18 +54,18 @@ func sizedSetOf(w *ebbv1.SizedSet, asOf time.Time) SizedSet {
 	return SizedSet{Key: string(w.GetKey()), Of: w.GetOf(), Found: w.GetFound(), Size: estimateOf(w.GetSize(), asOf)}
 }
 
-// GraphQuery says which keys of KindSet to compare, each with each.
+// GraphQuery selects the keys of KindSet to compare, each with each.
 type GraphQuery struct {
 	Keys []string // up to 3,000, with those that match
 	// Patterns name further keys: the sets that match. See KeysQuery.
 	Patterns []string
-	// Links is how many of each set to name; 2 if 0.
+	// Links is how many similar sets to name for each set; 2 if 0.
 	Links int
 	// MinJaccard leaves out links of a smaller similarity.
 	MinJaccard float64
 }
 
-// Graph is which sets are alike, at one time.
+// Graph shows which sets are similar, at one time.
 type Graph struct {
 	Nodes    []GraphNode // in the order of the keys, and then by name; without those of shards that have not answered
 	AsOf     time.Time
@@ -86,7 +85,7 @@ type GraphLink struct {
 	Jaccard Estimate
 }
 
-// Graph asks of many keys of KindSet, in any shards, which are most similar.
+// Graph asks which of many keys of KindSet, in any shards, are most similar to each other.
 func (c *Client) Graph(ctx context.Context, ns string, query GraphQuery, opts ...AskOption) (Graph, error) {
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{
 		Keys: bytesOf(query.Keys...), Patterns: bytesOf(query.Patterns...), Links: clampCount(query.Links), MinJaccard: query.MinJaccard,

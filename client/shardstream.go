@@ -20,8 +20,8 @@ type producer struct {
 	streams []shardStream // by shard; 0 is unused
 	window  int           // how far a stream's newest command may be ahead of its oldest outstanding one
 	source  string        // name of the ordered source; "" for sessions
-	room    int           // in front of the increments of a command
-	outbox  *outbox       // that fills the encoders; nil for Increment
+	room    int           // bytes left free in front of the increments of a command
+	outbox  *outbox       // fills the encoders; nil for Increment
 
 	ctx    context.Context // ends when the producer is abandoned
 	cancel context.CancelCauseFunc
@@ -32,17 +32,18 @@ type producer struct {
 // shardStream holds the commands of one producer for one shard: the one that is being encoded, those that wait, and
 // those in flight.
 //
-// Invariant "window": sequences in flight span less than producer.window, which
-// is below the server's own window, so that no retry is ever too old.
-// Invariant "order": a source has one command in flight, and none after one
-// that was not delivered.
+// Invariant "window": sequences in flight span less than producer.window. That is below the server's own window, so no
+// retry is ever too old.
+//
+// Invariant "order": a source has at most one command in flight. After a command that was not delivered it sends no
+// other.
 type shardStream struct {
 	producer *producer
 	shard    uint32
 
 	mu       sync.Mutex // guards all below
 	encoder  commandEncoder
-	due      bool              // the encoder has lingered long enough, and goes when nothing is in flight
+	due      bool              // Linger is over: the encoder's command is sent when nothing is in flight
 	waiting  []*pendingCommand // finished, not yet sent
 	inFlight []*pendingCommand // outstanding, by sequence; settled ones leave from the front
 	orphans  []*pendingCommand // outstanding, of a session that has expired
@@ -69,7 +70,7 @@ func (c *Client) newProducer(ns string, window int) *producer {
 	return p
 }
 
-// registerProducer makes Close of the client end the producer; false if it is closed.
+// registerProducer makes Close of the client call abandon. It returns false if the client is closed.
 func (c *Client) registerProducer(p *producer, abandon func(error)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +112,7 @@ func (st *shardStream) finishCommand(p *pendingCommand) {
 	st.waiting = append(st.waiting, p)
 }
 
-// pump sends what the streams' windows allow.
+// pump sends the commands that the streams' windows allow, and fails those that will never be sent.
 func (p *producer) pump(streams ...*shardStream) {
 	var ready, dead []*pendingCommand
 	for _, st := range streams {
@@ -125,7 +126,7 @@ func (p *producer) pump(streams ...*shardStream) {
 	}
 }
 
-// ready appends the commands that may go now, and those that are over.
+// ready appends the commands that may be sent now to ready, and those that will never be sent to dead.
 func (st *shardStream) ready(ready, dead []*pendingCommand) (_, _ []*pendingCommand) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -164,7 +165,7 @@ func (st *shardStream) ready(ready, dead []*pendingCommand) (_, _ []*pendingComm
 // idle reports whether nothing waits or is outstanding. The caller holds st.mu.
 func (st *shardStream) idle() bool { return len(st.waiting) == 0 && st.span() == 0 }
 
-// unsendable says why a waiting command will never be sent. The caller holds st.mu.
+// unsendable returns why a waiting command will never be sent; nil if it may be sent. The caller holds st.mu.
 func (st *shardStream) unsendable(q *pendingCommand, at clockReading) error {
 	if st.broken != nil {
 		return st.broken
@@ -183,7 +184,7 @@ func (st *shardStream) shift() {
 	}
 }
 
-// span is how many sequences lie between the oldest outstanding command and the next.
+// span is the number of sequences from the oldest outstanding command to the next one.
 func (st *shardStream) span() int {
 	for len(st.inFlight) > 0 && st.inFlight[0].settled {
 		st.inFlight[0] = nil
@@ -234,8 +235,8 @@ func (st *shardStream) assignIdentity(q *pendingCommand, now time.Time) {
 	q.stampSession(st.producer.ns)
 }
 
-// hasSession reports whether there is a session that the shard still knows.
-// One that has been idle for half its life is left to expire.
+// hasSession reports whether the stream has a session that the shard still keeps. It drops a session that was idle for
+// half of its lifetime; the session then expires in the shard.
 func (st *shardStream) hasSession(now time.Time) bool {
 	if st.session == 0 {
 		return false
@@ -247,8 +248,8 @@ func (st *shardStream) hasSession(now time.Time) bool {
 	return true
 }
 
-// open returns the command that opens a session for those who wait; nil if one
-// is on its way.
+// open returns the command that opens a session for the waiting commands. It returns nil if such a command is in
+// flight.
 func (st *shardStream) open(first *pendingCommand) *pendingCommand {
 	if st.opening {
 		return nil
@@ -265,7 +266,7 @@ func (st *shardStream) open(first *pendingCommand) *pendingCommand {
 	return q
 }
 
-// newSecret draws what shows that a session, or the opening of a source, is one's own; never 0.
+// newSecret draws the number, never 0, that proves who owns a session, or who opened a source.
 func newSecret() uint64 {
 	secret := uint64(0)
 	for secret == 0 {
@@ -299,9 +300,9 @@ func (o *openSessionHandler) handleResult(_ *pendingCommand, result *ebbv1.Comma
 	st.producer.pump(st)
 }
 
-// failWaiting removes the waiting commands that fail with the session that could not
-// be opened: all, if no session ever will be; otherwise pump sorts out those
-// whose time is over, and the next in line tries again.
+// failWaiting is called when a session could not be opened. If no session can ever be opened, it removes and returns
+// all waiting commands, which fail. Otherwise pump removes the expired commands, and the next waiting command tries
+// again.
 func (st *shardStream) failWaiting(err error) []*pendingCommand {
 	if classify(coded(err).Code) != final {
 		return nil
@@ -317,9 +318,8 @@ func (st *shardStream) failWaiting(err error) []*pendingCommand {
 	return dead
 }
 
-// expire handles a command whose session the shard does not know any more: one
-// that was never applied continues under a new session, one that may have been is
-// given up with err.
+// expire handles a command whose session the shard no longer keeps. A command that was never applied continues under a
+// new session. A command that may have been applied is given up with err.
 func (st *shardStream) expire(q *pendingCommand, err error) {
 	st.mu.Lock()
 	if q.session == st.session {
@@ -354,8 +354,8 @@ func (st *shardStream) lost(q *pendingCommand) error {
 	return c.fail(attempt{op: "apply", shard: st.shard, tries: q.tries, start: q.made}, err)
 }
 
-// halt stops an ordered source for good: what follows a lost command may not be
-// applied, or its offset would hide the loss.
+// halt stops an ordered source for good after a lost command. No later command may be applied: its offset would hide
+// the loss.
 func (p *producer) halt(err error) {
 	if p.source == "" {
 		return

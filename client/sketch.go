@@ -21,9 +21,9 @@ import (
 const (
 	// sketchMagic begins each sketch in a file, with the version of the format.
 	sketchMagic = "EBBSKETCH\x01"
-	// sketchBytesMax bounds what follows it: an image, and the settings of its namespace.
+	// sketchBytesMax bounds the rest of a sketch: an image, and the settings of its namespace.
 	sketchBytesMax = proto.SketchBytesMax + 64<<10
-	// sketchPieceBytes is how much of a large image goes at a time.
+	// sketchPieceBytes is how much of a large image is sent at a time.
 	sketchPieceBytes = proto.ImageBytesMax / 2
 	// sketchPauses bounds how often a command waits for a shard that is behind, or has no room.
 	sketchPauses = 20
@@ -31,11 +31,9 @@ const (
 	sketchTries = 8
 )
 
-// Sketch is what one key holds, of whatever kind, with the settings of its namespace. Other clusters understand it.
+// Sketch is the content of one key of any kind, with the settings of its namespace. Other clusters can import it.
 //
-// In a file each sketch stands for itself, so files can be put one behind the other:
-//
-//	"EBBSKETCH" 1 | length (uvarint) | ebb.v1.SketchState
+// In a file each sketch is independent of the others, so files can be concatenated:
 type Sketch struct {
 	state *ebbv1.SketchState
 }
@@ -49,13 +47,13 @@ func (s *Sketch) Key() string { return string(s.state.GetKey()) }
 // Kind is what the key holds.
 func (s *Sketch) Kind() Kind { return s.state.GetKind() }
 
-// AsOf is the time by the clock of the namespace at which the key held it.
+// AsOf is the time of the content, by the clock of the namespace.
 func (s *Sketch) AsOf() time.Time { return time.UnixMicro(s.state.GetAsOfUs()) }
 
-// Bytes is how long the state of the key is.
+// Bytes is the size of the key's state.
 func (s *Sketch) Bytes() int { return len(s.state.GetImage()) }
 
-// WriteTo writes the sketch as it stands in a file.
+// WriteTo writes the sketch in the format of a file.
 func (s *Sketch) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
 	b.WriteString(sketchMagic)
@@ -65,8 +63,8 @@ func (s *Sketch) WriteTo(w io.Writer) (int64, error) {
 	return b.WriteTo(w)
 }
 
-// ReadSketch reads the next sketch of a file. The error is io.EOF if there is none, and ErrCorrupt if what follows is
-// no sketch, or not a whole one.
+// ReadSketch reads the next sketch of a file. The error is io.EOF if there is none, and ErrCorrupt if the next bytes
+// are no sketch, or not a whole one.
 func ReadSketch(r *bufio.Reader) (*Sketch, error) {
 	magic := make([]byte, len(sketchMagic))
 	switch n, err := io.ReadFull(r, magic); {
@@ -94,7 +92,7 @@ func ReadSketch(r *bufio.Reader) (*Sketch, error) {
 	return s, nil
 }
 
-// sketchEnds is the error of a sketch that cannot be read: a file that cannot be, or one that is not as it should be.
+// sketchEnds returns the error for a sketch that cannot be read: the file cannot be read, or its content is wrong.
 func sketchEnds(err error) error {
 	var tooLarge *protodelim.SizeTooLargeError
 	switch {
@@ -108,10 +106,10 @@ func sketchEnds(err error) error {
 	return proto.ErrCorrupt.Errorf("the sketch cannot be read: %v", err)
 }
 
-// ExportSketch returns what a key holds, at most proto.SketchBytesMax bytes; beyond it is ErrKeyTooLarge. More than
-// proto.LargeImageBytesMax come in several answers: ErrKeyBusy says that the key was written between these. The error
-// is ErrKeyNotFound if there is no such key. Keys whose bitmaps lie by slice, or whose ids are of a dictionary, have no
-// state that means anything elsewhere: they are refused.
+// ExportSketch returns the content of a key, at most proto.SketchBytesMax bytes; for a larger key the error is
+// ErrKeyTooLarge. More than proto.LargeImageBytesMax bytes come in several answers: ErrKeyBusy means that the key was
+// written between them. The error is ErrKeyNotFound if there is no such key. Keys whose bitmaps are placed by slice, or
+// whose ids are of a dictionary, are refused: their state means nothing elsewhere.
 func (c *Client) ExportSketch(ctx context.Context, ns, key string) (*Sketch, error) {
 	s, err := c.exportSketch(ctx, ns, key)
 	if err != nil {
@@ -150,8 +148,8 @@ func (c *Client) exportSketch(ctx context.Context, ns, key string) (*Sketch, err
 	}}, nil
 }
 
-// exportWhole asks for what a key holds, piece by piece where it is large. What was written between two pieces makes it
-// begin again.
+// exportWhole asks for the content of a key, piece by piece if it is large. If the key was written between two pieces,
+// it begins again.
 func (c *Client) exportWhole(ctx context.Context, ns string, key []byte) (*ebbv1.KeyExport, Kind, error) {
 	for range sketchTries {
 		whole, kind, err := c.exportPiece(ctx, ns, key, 0)
@@ -159,7 +157,7 @@ func (c *Client) exportWhole(ctx context.Context, ns string, key []byte) (*ebbv1
 			return nil, kind, err
 		}
 		same := true
-		for same && uint64(len(whole.GetImage())) < whole.GetBytes() { // an older node says no bytes: it has no pieces
+		for same && uint64(len(whole.GetImage())) < whole.GetBytes() { // an older node gives no size: it has no pieces
 			next, _, err := c.exportPiece(ctx, ns, key, uint64(len(whole.GetImage())))
 			if err != nil {
 				return nil, kind, err
@@ -204,14 +202,14 @@ func (c *Client) exportPiece(ctx context.Context, ns string, key []byte, from ui
 	return answers[0].GetExport(), answers[1].GetDescribe().GetKey().GetKind(), nil
 }
 
-// copySettingsNamed are the settings of a namespace that a sketch says, with its name.
+// copySettingsNamed returns the settings of a namespace that a sketch has, with the name.
 func copySettingsNamed(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	out := copySettings(ns)
 	out.Name = ns.GetName()
 	return out
 }
 
-// settingsOf are the settings of a namespace, as the cluster has them now.
+// settingsOf returns the settings of a namespace, as the cluster has them now.
 func (c *Client) settingsOf(ctx context.Context, name string) (*ebbv1.Namespace, error) {
 	if name == "" {
 		name = proto.DefaultNamespace
@@ -234,7 +232,7 @@ func (c *Client) settingsOf(ctx context.Context, name string) (*ebbv1.Namespace,
 		WithHint("list those that do: ebb namespace list")
 }
 
-// sketchesTravel refuses what a node of an older build does not know.
+// sketchesTravel refuses sketches as long as there may be nodes of an older build, which do not support them.
 func (c *Client) sketchesTravel(ctx context.Context) error {
 	table, err := c.Table(ctx)
 	if err == nil && table.GetVersion() < proto.VersionSketches {
@@ -248,23 +246,23 @@ func (c *Client) sketchesTravel(ctx context.Context) error {
 
 // ImportOptions configure ImportSketch. The zero value is useful.
 type ImportOptions struct {
-	// Namespace is the one to import into; "" for one of the name that the sketch's had.
+	// Namespace is the namespace to import into; "" for the name of the sketch's namespace.
 	Namespace string
-	// Create makes the namespace, with the settings that the sketch's had, if it does not exist.
+	// Create makes the namespace if it does not exist, with the settings of the sketch's namespace.
 	Create bool
-	// Key is the name that the key gets; "" for the one that it had.
+	// Key is the name that the key gets; "" for the name that it had.
 	Key string
-	// Replace puts the sketch in the place of what the key holds, instead of merging both.
+	// Replace replaces what the key holds by the sketch, instead of merging both.
 	Replace bool
 }
 
-// ImportSketch brings a sketch into a key. A key that is there then holds what both hold: counts are added, and sets
-// and bitmaps united. A string has no union: it needs Replace.
+// ImportSketch merges a sketch into a key. An existing key then holds the content of both: counts are added, and sets
+// and bitmaps united. A string cannot be merged: it needs Replace.
 //
-// The namespace must have the half-lives, the window and the hash seed of the sketch's, as far as they matter to its
-// kind. In a namespace with an event clock the time comes along.
+// The namespace must have the half-lives, the window and the hash seed of the sketch's namespace, as far as they matter
+// to its kind. In a namespace with an event clock the time comes with the sketch.
 //
-// It is applied once or not at all, however often it is tried within it. A second import counts once more.
+// An import is applied once or not at all, even if it is sent several times. A second import counts again.
 func (c *Client) ImportSketch(ctx context.Context, s *Sketch, opts ImportOptions) error {
 	if opts.Namespace == "" {
 		opts.Namespace = s.state.GetNamespace().GetName()
@@ -326,7 +324,7 @@ func (c *Client) putWhole(ctx context.Context, opts ImportOptions, image []byte)
 	})
 }
 
-// takesLarge refuses a sketch that is larger than nodes of an older build take.
+// takesLarge refuses a sketch that is larger than nodes of an older build accept.
 func (c *Client) takesLarge(ctx context.Context, s *Sketch) error {
 	if s.Bytes() <= proto.LargeImageBytesMax {
 		return nil
@@ -341,7 +339,7 @@ func (c *Client) takesLarge(ctx context.Context, s *Sketch) error {
 	return err
 }
 
-// suits refuses a sketch that would be something else in a namespace.
+// suits refuses a sketch that would have another meaning in a namespace.
 func suits(s *ebbv1.SketchState, ns *ebbv1.Namespace) error {
 	of := s.GetNamespace()
 	differs := func(what string) error {
@@ -375,7 +373,7 @@ func suits(s *ebbv1.SketchState, ns *ebbv1.Namespace) error {
 	return nil
 }
 
-// bring brings a large image to the shard of a key, in pieces.
+// bring sends a large image to the shard of a key, in pieces.
 func (c *Client) bring(ctx context.Context, opts ImportOptions, id uint64, image []byte) error {
 	for at := 0; at < len(image); at += sketchPieceBytes {
 		err := c.command(ctx, opts, &ebbv1.Command{Body: &ebbv1.Command_PutPiece{PutPiece: &ebbv1.PutPiece{
@@ -389,8 +387,8 @@ func (c *Client) bring(ctx context.Context, opts ImportOptions, id uint64, image
 	return nil
 }
 
-// command sends a command to the shard of a key, and waits for what becomes of it. To apply it twice must be as good as
-// once.
+// command sends a command to the shard of a key, and waits for the result. To apply the command twice must have the
+// same effect as once.
 func (c *Client) command(ctx context.Context, opts ImportOptions, cmd *ebbv1.Command) error {
 	cmd.Namespace = opts.Namespace
 	buf := marshal(cmd)

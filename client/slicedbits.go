@@ -8,13 +8,15 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// placesBySlice says whether a namespace places bitmaps by slice: changes of those go to any node, which cuts them up.
-// Where they lie never changes, so that only a namespace that the client has not heard of makes it ask.
+// placesBySlice reports whether a namespace places bitmaps by slice. Changes of such bitmaps are sent to any node,
+// which splits them. The placement never changes, so only a namespace that the client does not have yet needs a
+// request.
 func (c *Client) placesBySlice(ctx context.Context, ns string) bool {
 	return proto.BySlice(c.settings(ctx, ns))
 }
 
-// settings are those of a namespace as far as they never change; nil if there is no such namespace.
+// settings returns the settings of a namespace; nil if there is no such namespace. Only settings that never change are
+// sure to be current.
 func (c *Client) settings(ctx context.Context, ns string) *ebbv1.Namespace {
 	known := c.routing.namespace(namespaceOr(ns))
 	if known == nil && proto.CheckNamespaceName(namespaceOr(ns)) == nil && c.renew(ctx) == nil {
@@ -35,7 +37,7 @@ func (rt *routingTable) namespace(name string) *ebbv1.Namespace {
 	return nil
 }
 
-// slicedEdits changes a bitmap that is placed by slice, with so many ids a request, and each request once.
+// slicedEdits changes a bitmap that is placed by slice, in requests with so many ids. Each request is applied once.
 func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitChange) (changed int, err error) {
 	ids := change.GetIds()
 	for made := false; ; made = true {
@@ -51,7 +53,7 @@ func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitCh
 	}
 }
 
-// madeInPart is the error of a change that failed when a part of it had been made. A caller must not take it for a
+// madeInPart returns the error of a change that failed after a part of it was made. A caller must not take it for a
 // change that was not made.
 func madeInPart(made bool, err error) error {
 	var e *Error

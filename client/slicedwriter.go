@@ -8,16 +8,16 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// slicedFlights is how many requests of a BitWriter are under way at most about bitmaps that are placed by slice.
+// slicedFlights is how many requests of a BitWriter about bitmaps that are placed by slice are in flight at most.
 const slicedFlights = 8
 
-// slicedLinger is how long an id waits for company at least: shards remember each command for ten minutes, and no more
-// than 65,536.
+// slicedLinger is how long an id waits for others to share its request, at least. Shards remember each command for ten
+// minutes, and no more than 65,536 of them.
 const slicedLinger = 100 * time.Millisecond
 
-// slicedQueue is what waits for one bitmap that is placed by slice. Its ids go to any node, which cuts them up, so that
-// they are gathered by key. Several requests of one operation may be under way, for these may be done in any order;
-// before another operation all have been answered.
+// slicedQueue holds the ids that wait for one bitmap that is placed by slice. They are sent to any node, which splits
+// them, so they are gathered by key. Several requests of one operation may be in flight, because they may be applied in
+// any order. Before another operation is sent, all of them have been answered.
 type slicedQueue struct {
 	batch    *bitBatch // nil: nothing waits
 	op       ebbv1.BitOp
@@ -76,8 +76,8 @@ func (w *BitWriter) awaitSpace(ctx context.Context) error {
 	}
 }
 
-// sendAllSliced sends whatever waits for bitmaps that are placed by slice: that of many bitmaps in one request, as far
-// as it fits. The caller holds w.mu.
+// sendAllSliced sends all ids that wait for bitmaps that are placed by slice. It sends many bitmaps in one request, as
+// far as they fit. The caller holds w.mu.
 func (w *BitWriter) sendAllSliced() {
 	var some []*slicedQueue
 	ids := 0
@@ -106,7 +106,7 @@ type slicedRequest struct {
 	ids     []uint64 // that the request names
 }
 
-// sendSliced sends what waits for bitmaps, in one request. The caller holds w.mu.
+// sendSliced sends the ids that wait for bitmaps, in one request. The caller holds w.mu.
 func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
 	list := make([]slicedRequest, len(queues))
 	for i, q := range queues {
@@ -136,8 +136,8 @@ func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
 	}()
 }
 
-// sendSlicedRequest makes a request, and says of each bitmap how much was changed, which is right in sum, and whether
-// that failed.
+// sendSlicedRequest makes a request. For each bitmap it returns how many ids were changed, and the error. Only the sum
+// of changed is right.
 func (w *BitWriter) sendSlicedRequest(ctx context.Context, list []slicedRequest) (changed []int, errs []error) {
 	changed, errs = make([]int, len(list)), make([]error, len(list))
 	var changes []*ebbv1.BitChange

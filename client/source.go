@@ -23,30 +23,25 @@ type SourceOptions struct {
 	Namespace string
 	// MaxBatch is how many increments a shard's command carries at most; 1,000 when 0.
 	MaxBatch int
-	// Linger is how long an increment may wait for company; 20 ms when 0.
+	// Linger is how long an increment may wait for others to share its command; 20 ms when 0.
 	Linger time.Duration
 	// MaxBuffered is how many increments may be unacknowledged before Add waits;
 	// 100,000 when 0.
 	MaxBuffered int
-	// Timeout is how long a command is tried before the source gives up; 2 min
-	// when 0. What was given up is delivered by the next import that resumes.
-	// Of the time that the process stands still only the first second counts
-	// each time.
+	// Timeout is how long a command is tried before the source gives up; 2 min when 0. The next import that resumes
+	// delivers what was given up. Of each pause of the process only the first second counts.
 	Timeout time.Duration
-	// Recheck sends rows again that were decided before the source was opened,
-	// instead of skipping them: nothing counts twice, and those that were refused
-	// are refused again, unless it was for a time that was too far ahead and has
-	// come since. A shard remembers the last 10,000 it refused; it takes
-	// earlier ones for duplicates.
+	// Recheck sends rows again that were decided before the source was opened, instead of skipping them. No row counts
+	// twice. A refused row is refused again, unless its time was too far ahead and has come since. A shard remembers
+	// the last 10,000 rows that it refused. It takes earlier ones for duplicates.
 	Recheck bool
 	// OnRefused is called with each increment that a shard refused, and why. It
 	// must not block. Without it refusals are returned by Flush and Close.
 	OnRefused func(offset uint64, in Increment, err error)
 }
 
-// Source imports one ordered stream, each row once, over any number of
-// interruptions: every shard remembers the largest offset that it has applied.
-// It is made for one goroutine. Close it.
+// Source imports one ordered stream, each row once, over any number of interruptions: every shard remembers the largest
+// offset that it has applied. Use it from one goroutine. Call Close at the end.
 type Source struct {
 	out    *outbox
 	opts   WriterOptions
@@ -76,14 +71,13 @@ type SourceStats struct {
 	// Skipped had been decided (applied or refused) before the source was opened.
 	// They are not in Added.
 	Skipped int64
-	// Rechecked had been too, and were sent again. They are in Added, and end as
-	// Duplicates or Refused.
+	// Rechecked had also been decided before, and were sent again. They are in Added, and end as Duplicates or Refused.
 	Rechecked int64
 }
 
-// Source takes over the ordered source of that name, at most 256 bytes, in all
-// shards. Every earlier holder is fenced: it gets ErrSourceFenced. Of several that
-// open it at the same time one holds it, and the others get ErrSourceFenced.
+// Source takes over the ordered source of that name, at most 256 bytes, in all shards. Every earlier holder is fenced:
+// it gets ErrSourceFenced. If several writers open it at the same time, one holds it, and the others get
+// ErrSourceFenced.
 func (c *Client) Source(ctx context.Context, name string, opts SourceOptions) (*Source, error) {
 	start := c.now()
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
@@ -114,7 +108,7 @@ func (c *Client) Source(ctx context.Context, name string, opts SourceOptions) (*
 	return s, nil
 }
 
-// takeOver raises the source's epoch in every shard, the arbiter first, and learns what is applied.
+// takeOver raises the source's epoch in every shard, the arbiter first, and collects the last offset of each.
 func (s *Source) takeOver(ctx context.Context, p *producer) (err error) {
 	token, last := newSecret(), make([]uint64, len(p.streams))
 	defer func() {
@@ -174,7 +168,7 @@ func (a *resultCollector) handleResult(p *pendingCommand, result *ebbv1.CommandR
 	}
 }
 
-// cause ends the wait: no result is heard after it.
+// cause ends the wait: heard is not called after it. It returns end, with the first error if there is one.
 func (a *resultCollector) cause(end error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -185,14 +179,13 @@ func (a *resultCollector) cause(end error) error {
 	return end
 }
 
-// Resume says what had been decided when the source was opened. Rows up to its
-// Offset need not be given to Add again; later ones may, and are skipped where
-// they were decided, unless the source rechecks.
+// Resume returns what had been decided when the source was opened. Rows up to its Offset need not be given to Add
+// again. Later rows may be: Add skips those that were decided, unless the source rechecks.
 func (s *Source) Resume() Resume { return s.resume }
 
-// Add adds the row at an offset, from 1. Offsets grow from call to call; gaps
-// are allowed. It waits while the buffer is full. An error of the source itself
-// (fenced, or a command was given up) is returned by every Add that follows.
+// Add adds the row at an offset, from 1. Offsets grow from call to call; gaps are allowed. Add waits while the buffer
+// is full. After an error of the source itself (it is fenced, or a command was given up), every later Add returns that
+// error.
 func (s *Source) Add(ctx context.Context, offset uint64, in Increment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,12 +219,11 @@ func (s *Source) Decided(offset uint64, key string) bool {
 	return offset <= s.resume.Shards[s.out.producer.stream(key).shard]
 }
 
-// Flush sends what is buffered and waits until all that was added before is
-// acknowledged or given up. It returns what went wrong since the last Flush: an
-// *Undelivered, or the end of ctx.
+// Flush sends all that is buffered. It waits until every row that was added before is acknowledged or given up. It
+// returns an *Undelivered for what went wrong since the last Flush, or the end of ctx.
 func (s *Source) Flush(ctx context.Context) error { return s.out.flush(ctx) }
 
-// Close flushes and ends the Source; the shards go on remembering its offsets.
+// Close flushes and ends the Source. The shards keep its offsets.
 func (s *Source) Close(ctx context.Context) error { return s.out.close(ctx) }
 
 // Stats returns the counts so far.
@@ -239,9 +231,9 @@ func (s *Source) Stats() SourceStats {
 	return SourceStats{WriterStats: s.out.stats(), Skipped: s.skipped.Load(), Rechecked: s.rechecked.Load()}
 }
 
-// Advance tells all shards of the namespace that its event clock has come to t: rows that are dated up to max_jump
-// later are then taken. It is for a caller that knows that a gap in the times of rows is real. It is not for rows that
-// were added and not flushed: they may come after it.
+// Advance moves the event clock of the namespace to t in all shards. They then accept rows that are dated up to
+// max_jump later. Use it only if a gap in the times of rows is real. Flush first: rows that were added and not flushed
+// may arrive after the clock has moved.
 func (s *Source) Advance(ctx context.Context, t time.Time) error {
 	c := s.out.client
 	clock, err := c.EventClock(ctx, s.opts.Namespace)
@@ -258,8 +250,8 @@ func (s *Source) Advance(ctx context.Context, t time.Time) error {
 	return nil
 }
 
-// DropSource makes all shards forget an ordered source of a namespace, "default"
-// when empty: its next import counts everything again. A writer that has it open is fenced.
+// DropSource removes an ordered source of a namespace ("default" when empty) from all shards. The next import of that
+// name counts everything again. A writer that has the source open is fenced.
 func (c *Client) DropSource(ctx context.Context, namespace, name string) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -277,21 +269,21 @@ func (c *Client) DropSource(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-// applyEverywhere applies a command in all shards, and waits for it. It returns the error of the first that fails.
+// applyEverywhere applies a command in all shards and waits for the results. It returns the first error.
 func (c *Client) applyEverywhere(ctx context.Context, command *ebbv1.Command) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	return c.applyIn(ctx, 1, same(command), nil)
 }
 
-// same is one command for all shards.
+// same returns a function that gives every shard the same command.
 func same(command *ebbv1.Command) func(uint32) []byte {
 	raw := marshal(command)
 	return func(uint32) []byte { return raw }
 }
 
-// applyIn applies a command in each shard from one on, except where command returns nil, and waits for all. It returns
-// the error of the first that fails. heard, which may be nil, hears each result, one at a time.
+// applyIn applies a command in each shard from number from on, except where command returns nil, and waits for all. It
+// returns the first error. heard may be nil; it is called with each result, one call at a time.
 func (c *Client) applyIn(
 	ctx context.Context, from uint32, command func(shard uint32) []byte,
 	heard func(shard uint32, result *ebbv1.CommandResult),

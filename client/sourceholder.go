@@ -39,7 +39,7 @@ func (c *Client) applyRaw(ctx context.Context, shard uint32, command []byte) (*e
 	}
 }
 
-// opening is the command that takes over the producer's source.
+// openSource returns the command that takes over the producer's source.
 func (p *producer) openSource(token uint64) *ebbv1.Command {
 	return &ebbv1.Command{
 		Namespace: p.ns,
@@ -47,7 +47,8 @@ func (p *producer) openSource(token uint64) *ebbv1.Command {
 	}
 }
 
-// asHolder makes a command of the holder of the source, which a shard refuses if the epoch is not the current one.
+// asHolder returns a command with the identity of the source's holder. A shard refuses it if epoch is not the current
+// one.
 func (p *producer) asHolder(epoch uint64) *ebbv1.Command {
 	return &ebbv1.Command{
 		Namespace: p.ns,
@@ -87,8 +88,8 @@ func (st *shardStream) reach(offset uint64) {
 	st.reached = max(st.reached, offset)
 }
 
-// retryFenced handles a command of a source that a shard other than the arbiter has fenced. The other writer may have
-// lost the source already, and not know it yet. It reports whether it took charge of the command.
+// retryFenced handles a command of a source that a shard other than the arbiter has fenced. The other writer may
+// already have lost the source at the arbiter. retryFenced returns true if it resends or settles the command.
 func (c *Client) retryFenced(q *pendingCommand, fenced error) bool {
 	if q.stream == nil || q.stream.producer.source == "" || q.shard == arbiter ||
 		!errors.Is(fenced, proto.ErrSourceFenced) {
@@ -128,9 +129,9 @@ func (c *Client) reopenSource(q *pendingCommand) bool {
 	return true
 }
 
-// Discard makes the shards forget the source after Close. It leaves out shards where another writer has opened it
-// since, or where rows had been decided before this Source was opened. It is for a source that had no row counted. Rows
-// that were refused are forgotten with it. It needs storage version 12, and changes nothing before.
+// Discard removes the source from the shards after Close. It leaves out shards where another writer has opened it
+// since, or where rows had been decided before this Source was opened. It is for a source that had no row counted. The
+// record of refused rows is removed with it. It needs storage version 12, and changes nothing before.
 func (s *Source) Discard(ctx context.Context) error {
 	p := s.out.producer
 	ctx, cancel := withDefaultTimeout(ctx, p.client.cfg.timeout)
@@ -141,8 +142,8 @@ func (s *Source) Discard(ctx context.Context) error {
 	return nil
 }
 
-// discard drops the source in those shards that this producer holds, and that had decided nothing before: the arbiter
-// first, and the others only if the arbiter agrees.
+// discard drops the source in those shards that this producer holds, and that had decided nothing before. The arbiter
+// is first; the others follow only if the arbiter agrees.
 func (p *producer) discard(ctx context.Context, before []uint64) error {
 	drop := func(shard uint32) []byte {
 		epoch := p.streams[shard].heldEpoch()

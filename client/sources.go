@@ -7,7 +7,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// SourceInfo is how far an ordered source is.
+// SourceInfo is the progress of an ordered source.
 type SourceInfo struct {
 	Name    string
 	Newest  uint64 // the largest offset that a shard has decided, to count or to refuse; 0: none yet
@@ -15,9 +15,9 @@ type SourceInfo struct {
 	Shards  int    // that know it
 }
 
-// Sources lists the ordered sources of a namespace ("" being the default one) by name, over all shards. Those that
-// were opened before sources had namespaces are listed in each. It ends after an error, such as UNREACHABLE, or
-// BAD_REQUEST of a cluster whose nodes are older than this list.
+// Sources lists the ordered sources of a namespace ("" for the default one) by name, over all shards. Sources that were
+// opened before sources had namespaces are listed in each. The list ends after an error, such as UNREACHABLE, or
+// BAD_REQUEST from a cluster whose nodes are older than this list.
 func (c *Client) Sources(ctx context.Context, ns string, opts ...AskOption) iter.Seq2[SourceInfo, error] {
 	return func(yield func(SourceInfo, error) bool) {
 		for after, more := "", true; more; {

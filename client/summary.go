@@ -9,61 +9,58 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// SummaryQuery says what to ask keys of another kind than a distribution.
-// Several keys, of one kind, are merged: a member of two of them counts once.
+// SummaryQuery is a question about keys that are not distributions. Several keys, of one kind, are merged: a member of
+// two of them counts once.
 type SummaryQuery struct {
 	Keys []string
-	// Patterns name further keys: those that match, distributions apart. See KeysQuery.
+	// Patterns name further keys: all that match, except distributions. See KeysQuery.
 	Patterns []string
 	// Bins of a KindCountMin or a KindTopK, to be counted, or of a KindBloom, to be looked for.
 	Bins []string
 	// Quantiles of a KindQuantile, each from 0 to 1.
 	Quantiles []float64
-	// Top is how many of the bins to name that a KindTopK has counted most: it
-	// keeps 1,000, and counts the first 100 well.
+	// Top is how many of the bins that a KindTopK has counted most to name. It keeps 1,000, and counts the first 100
+	// well.
 	Top int
-	// Members asks for the bins of a KindLinear by name, for a sample of those of a KindSet, or for the phrases of a
+	// Members asks for the bins of a KindLinear by name, for a sample of the bins of a KindSet, or for the phrases of a
 	// KindPhrases.
 	Members bool
-	// Window asks a KindDistinct in a namespace with a window for what was there in the last so long; the whole window
-	// if
-	// 0. Summary.Span says what the answer covers.
+	// Window asks a KindDistinct in a namespace with a window for what was there in the last Window; the whole window
+	// if 0. Summary.Span is the time that the answer covers.
 	Window time.Duration
 	// Limit is how many members of a KindSet to name at most; 100 if 0.
 	Limit int
 }
 
-// Summary is what keys of one kind know, at one time.
+// Summary is the answer about keys of one kind, at one time.
 type Summary struct {
 	Keys []string // those that were merged
 	// Matched is how many keys the patterns of the query found.
 	Matched int
 	Found   bool // false: no such key, or all of it has faded
 	Kind    Kind // if found
-	// Total is how many members a KindDistinct, a KindLinear, a KindBloom or a KindSet has, and
-	// the sum of all amounts of the others. If High is math.MaxFloat64, it is only a lower bound.
+	// Total is how many members a KindDistinct, a KindLinear, a KindBloom or a KindSet has; for the others it is the
+	// sum of all amounts. If High is math.MaxFloat64, it is only a lower bound.
 	Total Estimate
-	// Span is, of a KindDistinct in a namespace with a window, how long before AsOf Total reaches back: a 32,768th of
-	// the namespace's window longer than the window that was asked for at most. Of a key that was made before storage
-	// version 11 it is up to a 30th longer. Total.Low is of the window alone.
+	// Span is how long before AsOf Total reaches back, for a KindDistinct in a namespace with a window. It is longer
+	// than the window that was asked for by at most a 32,768th of the namespace's window. For a key that was made
+	// before storage version 11 it is up to a 30th longer. Total.Low is of the window alone.
 	Span time.Duration
-	// Over says that more was added than the kind is made for: errors are larger
-	// than it promises.
+	// Over means that more was added than the kind is made for: errors are larger than the kind promises.
 	Over bool
 	// Bins and Quantiles are in the order of the query; there are no Quantiles when each value has faded. The truth is
-	// at most High: Value, and what is lost (see Distribution.Lost) more. Low of a KindCountMin is right with a
-	// probability of 99%; those of a KindTopK and a KindQuantile are certain to lie between Low and High. Each says so
-	// in its Confidence. Where values that have faded alone may decide a quantile, Low is -math.MaxFloat64 or High
-	// math.MaxFloat64.
+	// at most High: Value plus what is lost (see Distribution.Lost). Low of a KindCountMin is right with a probability
+	// of 99%. For a KindTopK and a KindQuantile the truth is certain to be between Low and High. The Confidence of each
+	// shows which. If faded values alone may decide a quantile, Low is -math.MaxFloat64 or High math.MaxFloat64.
 	Bins      []Estimate
 	Quantiles []Estimate
 	// Items are the bins of a KindTopK that were counted most, the largest first.
 	Items []Item
-	// Memberships are those of a KindBloom, in the order of the query's Bins; all are false if nothing was found.
+	// Memberships are the answers of a KindBloom, in the order of the query's Bins. All are false if nothing was found.
 	Memberships []Membership
-	// Members are the bins of a KindLinear by name, if asked for: all of them up to
-	// 250 (Total has no error then), none beyond. Of a KindSet they are a sample, uniform or, where it
-	// forgets, of the latest. Of a KindPhrases they are all phrases.
+	// Members are the bins of a KindLinear by name, if asked for: all of them up to 250 (Total has no error then), none
+	// beyond. For a KindSet they are a sample: uniform or, where the namespace decays, of the latest. For a KindPhrases
+	// they are all phrases.
 	Members []string
 	// Text is the value of a KindString.
 	Text     string
@@ -71,21 +68,20 @@ type Summary struct {
 	Coverage Coverage
 }
 
-// Membership says whether a bin was there.
+// Membership is whether a bin was there.
 type Membership struct {
 	Contained bool // false is certain
-	// FalseRate is meant for a contained bin. It is the part of all bins that were never there for which Contained
-	// would be true, too.
+	// FalseRate is for a contained bin. Of all bins that were never there, Contained would be true for this part.
 	FalseRate float64
 }
 
-// Item is a bin and its count: the truth is certain to lie between Low and High.
+// Item is a bin and its count: the truth is certain to be between Low and High.
 type Item struct {
 	Bin   string
 	Count Estimate
 }
 
-// Summary asks for what keys of another kind than a distribution know.
+// Summary asks about keys that are not distributions.
 func (c *Client) Summary(ctx context.Context, ns string, query SummaryQuery, opts ...AskOption) (Summary, error) {
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
 		Keys: bytesOf(query.Keys...), Patterns: bytesOf(query.Patterns...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles, Top: uint32(min(max(query.Top, 0), math.MaxUint32)), Members: query.Members,
@@ -99,7 +95,7 @@ func (c *Client) Summary(ctx context.Context, ns string, query SummaryQuery, opt
 	return summaryOf(a), nil
 }
 
-// Distinct asks how many different bins keys of KindDistinct have seen, all taken together.
+// Distinct asks how many different bins keys of KindDistinct have, all keys taken together.
 func (c *Client) Distinct(ctx context.Context, ns string, keys []string, opts ...AskOption) (Reading, error) {
 	s, err := c.Summary(ctx, ns, SummaryQuery{Keys: keys}, opts...)
 	if err != nil {
@@ -111,14 +107,13 @@ func (c *Client) Distinct(ctx context.Context, ns string, keys []string, opts ..
 	return Reading{Estimate: s.Total, Coverage: s.Coverage, Found: s.Found}, nil
 }
 
-// otherKind refuses what is asked of keys of a kind that cannot tell.
+// otherKind returns the error for a question that keys of this kind cannot answer.
 func (c *Client) otherKind(op, key string, kind Kind, lacks string) error {
 	return c.fail(attempt{op: op, key: key}, proto.ErrWrongKind.Errorf("key %q is a %s, which %s", key, proto.KindName(kind), lacks))
 }
 
-// Contains asks which of some bins keys of KindBloom have seen, all taken
-// together; the answers are in the order of the bins. Where partial answers are
-// allowed, a no is only as good as the coverage: ask Summary, which has it.
+// Contains asks which of some bins keys of KindBloom contain, all keys taken together. The answers are in the order of
+// bins. If partial answers are allowed, a no is only as good as the coverage: use Summary, which returns it.
 func (c *Client) Contains(ctx context.Context, ns string, keys, bins []string, opts ...AskOption) ([]Membership, error) {
 	s, err := c.Summary(ctx, ns, SummaryQuery{Keys: keys, Bins: bins}, opts...)
 	switch {

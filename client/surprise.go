@@ -7,14 +7,14 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// SurpriseQuery says which distribution to compare with which baseline; several
-// keys are taken as one distribution.
+// SurpriseQuery names the distribution to compare (Keys) and the baseline (Against). Several keys are taken as one
+// distribution.
 type SurpriseQuery struct {
 	Keys    []string
 	Against []string
 	// Patterns and AgainstPatterns name further keys: the distributions that match. See KeysQuery.
 	Patterns, AgainstPatterns []string
-	// Bins whose events are to be judged by the baseline.
+	// Bins are judged by the baseline: Surprise.Bits is the surprise of an event in each.
 	Bins []string
 	// Top is how many bins of the difference to name; 10 if 0.
 	Top int
@@ -31,12 +31,12 @@ type Surprise struct {
 	G                     float64
 	Freedom               int
 	EffectiveN, BaselineN float64
-	// PValue is the probability of such a difference, or a larger one, by chance: that of G or, where SingleBin says
-	// so, that of the most unlikely bin by itself, for all bins that were tested.
+	// PValue is the probability of such a difference, or a larger one, by chance. It is that of G. If SingleBin is set,
+	// it is that of the most unlikely bin by itself, for all bins that were tested.
 	PValue    float64
 	SingleBin bool
-	// OtherP and BaselineOtherP are what parts of each are in bins that were removed, so that they are compared with
-	// nothing; 0 under linear decay, where it is not known. What bins below the threshold have left is compared.
+	// OtherP and BaselineOtherP are the parts of each in bins that were removed. These are compared with nothing. Both
+	// are 0 under linear decay, where they are not known. What is left of bins below the threshold is compared.
 	OtherP, BaselineOtherP float64
 	// Bins are what the difference is made of, the largest share first.
 	Bins []SurprisingBin

@@ -15,12 +15,12 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// TLSFiles says what a client trusts and who it is, by files in PEM.
+// TLSFiles names the PEM files with the CA that a client trusts, and with its own certificate.
 type TLSFiles struct {
-	// CA is the issuer of the certificates of the nodes; the CAs of this machine if empty.
+	// CA has the issuer of the nodes' certificates; the CAs of this machine if empty.
 	CA string
-	// Cert and Key are the client's own certificate; without, it shows none. They are read again for each connection,
-	// and while what they hold cannot be used, what they held before is.
+	// Cert and Key are the client's own certificate; without them it shows none. They are read again for each
+	// connection. While their content cannot be used, the content before it is used.
 	Cert, Key string
 	// ServerName is what the certificates of the nodes must be for, if not the host of the address that is dialled.
 	ServerName string
@@ -50,7 +50,7 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// ownCertificate is the client's, read again and again.
+// ownCertificate is the client's own certificate, which is read again for each connection.
 type ownCertificate struct {
 	files TLSFiles
 	last  atomic.Pointer[tls.Certificate]
@@ -109,12 +109,12 @@ func (s secured) Clone() credentials.TransportCredentials {
 	return secured{s.TransportCredentials.Clone(), s.peer, s.now}
 }
 
-// alertGrace is how long a connection that cannot be written to any more may take to say why.
+// alertGrace is how long a connection that can no longer be written to may take to report why.
 const alertGrace = 200 * time.Millisecond
 
-// afterHandshake is a connection of TLS 1.3, in which a node refuses a client's certificate after the client has
-// finished its handshake: what it says then is noted. A write that fails waits for it, since it would be the write that
-// gRPC reports.
+// afterHandshake is a connection of TLS 1.3. A node refuses a client's certificate only after the client has finished
+// its handshake; afterHandshake notes that error. A write that fails waits for it, because gRPC would report the error
+// of the write.
 type afterHandshake struct {
 	net.Conn
 	note  func(error)

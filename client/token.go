@@ -23,13 +23,14 @@ const (
 	RoleOperator = ebbv1.Role_ROLE_OPERATOR
 )
 
-// Grant is a role and the namespaces where it holds: a name, in which * stands for any bytes; none of an operator.
+// Grant is a role and the namespaces where it holds. Namespaces is a name, in which * stands for any bytes; it is empty
+// for an operator.
 type Grant struct {
 	Role       ebbv1.Role
 	Namespaces string
 }
 
-// Token is what the cluster tells of a token: not the token itself.
+// Token describes a token, without its text.
 type Token struct {
 	Name      string
 	Grants    []Grant
@@ -50,7 +51,7 @@ type NewToken struct {
 	Name    string
 	Grants  []Grant
 	Expires time.Time // zero for never
-	// MayEnd is whether it may have an end though it is the first: after that end no caller could make another.
+	// MayEnd allows an end for the first token too. After that end no caller could make another token.
 	MayEnd bool
 }
 
@@ -61,7 +62,7 @@ func (c *Client) CreateToken(ctx context.Context, name string, expires time.Time
 	return c.MakeToken(ctx, NewToken{Name: name, Expires: expires, Grants: grants})
 }
 
-// MakeToken is CreateToken of all that can be said of a token.
+// MakeToken is CreateToken with all options of a token.
 func (c *Client) MakeToken(ctx context.Context, t NewToken) (text string, made Token, err error) {
 	text = NewTokenText()
 	hash := sha256.Sum256([]byte(text))
@@ -88,7 +89,7 @@ func (c *Client) MakeToken(ctx context.Context, t NewToken) (text string, made T
 	return text, tokenOf(resp.GetToken()), nil
 }
 
-// Tokens lists the tokens, and says whether callers need one.
+// Tokens lists the tokens. inForce reports whether callers need one.
 func (c *Client) Tokens(ctx context.Context) (list []Token, inForce bool, err error) {
 	var resp *ebbv1.ListTokensResponse
 	err = c.anywhere(ctx, attempt{op: "list tokens"}, question, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
@@ -101,8 +102,8 @@ func (c *Client) Tokens(ctx context.Context) (list []Token, inForce bool, err er
 	return list, resp.GetInForce(), err
 }
 
-// RevokeToken ends a token. The last one ends only if open says that everybody may do everything from then on. It
-// retries, and takes a token that has disappeared between tries for revoked.
+// RevokeToken ends a token. It ends the last one only if open is set: from then on everybody may do everything. It
+// retries. A token that has disappeared between tries counts as revoked.
 func (c *Client) RevokeToken(ctx context.Context, name string, open bool) error {
 	tries, req := 0, &ebbv1.RevokeTokenRequest{Name: name, Open: open, IdempotencyKey: c.idempotencyKey()}
 	return c.anywhere(ctx, attempt{op: "revoke token", key: name}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
@@ -126,7 +127,7 @@ func tokenOf(r *ebbv1.TokenRecord) Token {
 	return t
 }
 
-// bearer is a token as calls carry it.
+// bearer is a token in the form that calls carry.
 type bearer string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
@@ -134,5 +135,5 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + string(b)}, nil
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials. Whoever wants it uses TLS.
+// RequireTransportSecurity implements credentials.PerRPCCredentials. TLS is up to the caller.
 func (bearer) RequireTransportSecurity() bool { return false }

@@ -7,7 +7,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// TrendQuery says for which keys to compute the trend; several are taken as one distribution.
+// TrendQuery names the keys of a trend; several are taken as one distribution.
 type TrendQuery struct {
 	Keys []string
 	// Top is how many rising bins to name, and how many falling ones; 10 if 0.
@@ -21,7 +21,7 @@ type Trend struct {
 	Found      bool          // false: no such key, or all of it has faded
 	Fast, Slow time.Duration // the half-lives
 	Since      time.Time     // both have counted since then
-	// Warming: there is too little past to compare with yet. Rates are given, but no changes.
+	// Warming means that there is too little past to compare with yet. Rates are given, but no changes.
 	Warming bool
 	Total   Change // all bins together
 	// Rising are the bins that come more often than usual, the most significant change first (by Z); Falling those that
@@ -37,10 +37,11 @@ type Trend struct {
 type Change struct {
 	Name               string
 	FastRate, SlowRate float64 // events a second under each half-life, corrected for the time that was counted
-	// Bits is log2 of the one over the other, smoothed: 1 is twice as often as usual, -1 half as often. It lies from
-	// Low to High with the confidence of the answer.
+	// Bits is log2 of FastRate over SlowRate, smoothed: 1 is twice as often as usual, -1 half as often. The truth is
+	// between Low and High with the confidence of the answer.
 	Bits, StdError, Low, High float64
-	// Z is normal if nothing has changed; PValue is the probability of such a change, or a larger one, by chance.
+	// Z has a normal distribution if nothing has changed. PValue is the probability of such a change, or a larger one,
+	// by chance.
 	Z, PValue float64
 }
 

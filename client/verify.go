@@ -11,31 +11,32 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// ShardCheck is what a comparison of a shard's replicas has found.
+// ShardCheck is the result of comparing a shard's replicas.
 type ShardCheck struct {
 	Shard    uint32
 	Index    uint64            // entry of the log after which they were compared
 	Replicas map[string]uint64 // node -> checksum
-	// Equal says that the shard has a leader, and that all replicas that the table has were compared and are the same:
-	// more than one, if it is to have more.
+	// Equal means that the shard has a leader, and that all replicas of the table were compared and are the same. If
+	// the shard is to have more than one replica, more than one was compared.
 	Equal bool
 	// Missing names nodes whose replicas could not be compared: they do not answer, or lag.
 	Missing []string
 	// Silent names those of Missing that do not answer, or do not run their replica.
 	Silent []string
-	// Leader is the node that leads the shard; "" if none does, of those that answer.
+	// Leader is the node that leads the shard; "" if none of the nodes that answer does.
 	Leader string
 	// Wanted is how many replicas the shard is to have.
 	Wanted int
 }
 
 const (
-	// checkRounds is how often Verify tries to catch all replicas of a shard at one entry; checkMargin is how many
-	// entries ahead of the newest the second try goes, and each further one four times as many.
+	// checkRounds is how often Verify tries to compare all replicas of a shard at one entry. checkMargin is how many
+	// entries ahead of the newest the second try goes; each further try goes four times as many.
 	checkRounds = 5
 	checkMargin = 16
-	// absentMax is for how long Verify asks again for replicas that do not answer and leaders that are missing, from
-	// when it first missed them in a shard, and absentEvery how often: long enough for an election.
+	// absentMax is for how long Verify asks again for replicas that do not answer and for leaders that are missing,
+	// counted from when it first missed them in a shard. absentEvery is how often it asks. The time is long enough for
+	// an election.
 	absentMax   = 10 * time.Second
 	absentEvery = 500 * time.Millisecond
 )
@@ -43,8 +44,8 @@ const (
 // Verify compares the replicas of each shard: their checksums after one and the same entry of the shard's log. If a
 // shard is written to at that time, Verify compares it at a later entry. It waits a while for a shard that has no
 // leader, or has a replica that does not answer. After every round it calls each, which may be nil, with the shards
-// that are left. What could not be compared when ctx ends, or after some rounds, is no error of Verify: each check has
-// its own (see Err).
+// that are left. A shard that could not be compared when ctx ends, or after some rounds, is no error of Verify. The
+// check of that shard has the error (see Err).
 func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]ShardCheck, error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -88,8 +89,8 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 			case check.onlyAtOtherEntries():
 				continue
 			case missed[a.GetShard()].IsZero():
-				missed[a.GetShard()] = now // however long the answer took: what it says was so for a moment
-			case asked.Sub(missed[a.GetShard()]) >= absentMax: // who leads was looked at when the question came, however long the answer took
+				missed[a.GetShard()] = now // however long the answer took: it was true for a moment
+			case asked.Sub(missed[a.GetShard()]) >= absentMax: // leaders are as of the question
 				continue
 			}
 			again.Checksums, left = append(again.Checksums, next), append(left, check)
@@ -120,8 +121,7 @@ func (s *ShardCheck) diverged() bool {
 	return false
 }
 
-// onlyAtOtherEntries reports whether all that kept the replicas from being compared is that they were not at the same
-// entry.
+// onlyAtOtherEntries reports whether the replicas could not be compared only because they were not at the same entry.
 func (s *ShardCheck) onlyAtOtherEntries() bool {
 	return s.Leader != "" && len(s.Silent) == 0 && len(s.Missing) > 0
 }
@@ -174,7 +174,8 @@ func compareReplicas(table *ebbv1.Table, shard uint32, status *ebbv1.StatusRespo
 	return check
 }
 
-// Uncompared says why the replicas were not compared, "" if they were. Shards with the same reason have the same text.
+// Uncompared returns why the replicas were not compared, "" if they were. Shards with the same reason have the same
+// text.
 func (s *ShardCheck) Uncompared() string {
 	var why []string
 	switch {
@@ -188,7 +189,7 @@ func (s *ShardCheck) Uncompared() string {
 	if len(s.Silent) > 0 {
 		why = append(why, "no answer from "+strings.Join(s.Silent, ", "))
 	}
-	if len(s.Replicas) == 1 && s.Wanted > 1 && len(s.Missing) == len(s.Silent) { // one that answers, at another entry, is a copy as well
+	if len(s.Replicas) == 1 && s.Wanted > 1 && len(s.Missing) == len(s.Silent) { // one at another entry is a copy too
 		for node := range s.Replicas {
 			why = append(why, fmt.Sprintf("one whole copy alone, on %s, where %d are wanted", node, s.Wanted))
 		}
@@ -196,7 +197,7 @@ func (s *ShardCheck) Uncompared() string {
 	return strings.Join(why, "; ")
 }
 
-// Err says what is wrong with a shard's replicas; nil if they are equal.
+// Err returns what is wrong with a shard's replicas; nil if they are equal.
 func (s *ShardCheck) Err() error {
 	switch {
 	case s.Equal:
@@ -208,7 +209,7 @@ func (s *ShardCheck) Err() error {
 	return proto.ErrIncomplete.Errorf("shard %d was not compared: %s", s.Shard, s.Uncompared()).WithShard(s.Shard).WithHint(s.next())
 }
 
-// next is what to do about replicas that were not compared.
+// next returns what to do about replicas that were not compared.
 func (s *ShardCheck) next() string {
 	switch {
 	case s.onlyAtOtherEntries():

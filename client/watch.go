@@ -11,16 +11,16 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// WatchOptions say how a question is asked again and again.
+// WatchOptions configure a watch: a question that is asked again and again.
 type WatchOptions struct {
 	// Interval between two answers at least: 100 ms to 1 h; 1 s if 0.
 	Interval time.Duration
-	// Every answer is an event, also one that says what the last one said.
+	// Every makes each answer an event, also one that equals the last one.
 	Every bool
-	// Tolerance is by what part of the larger two numbers may differ and be the same, up to 1; 0.01 if 0, none at all
-	// if negative.
+	// Tolerance is by how much two numbers may differ and still count as the same, as a part of the larger one, up to
+	// 1. It is 0.01 if 0, and none at all if negative.
 	Tolerance float64
-	// Alert makes events of a question about surprise only what raises or clears it.
+	// Alert limits the events of a question about surprise to the answers that raise or clear the alert.
 	Alert *Alert
 }
 
@@ -28,31 +28,33 @@ type WatchOptions struct {
 type Alert struct {
 	PValue        float64 // this or below; 0 for any
 	JensenShannon float64 // this many bits or more; 0 for any
-	// It stays raised while these are passed; ten times PValue and four fifths of JensenShannon if 0.
+	// The alert stays raised while these are passed; ten times PValue and four fifths of JensenShannon if 0.
 	ClearPValue, ClearJensenShannon float64
 }
 
 // Event is one answer of a watch.
 type Event struct {
-	// Answer as it travels; see Distribution, Surprise and Trend. It carries an error while something fails that may
+	// Answer is in wire format; see Distribution, Surprise and Trend. It carries an error during a failure that may
 	// pass.
 	Answer *ebbv1.Answer
-	// Raised says whether the alert of the watch is, and Crossed whether that has changed since the event before.
+	// Raised reports whether the alert of the watch is raised. Crossed reports whether that has changed since the event
+	// before.
 	Raised, Crossed bool
-	// Unsent answers since the event before were not worth one, or had been overtaken before the loop came to them.
+	// Unsent counts the answers since the event before that became no event. They differed too little, or a newer
+	// answer replaced them before the loop read them.
 	Unsent uint64
 }
 
-// Distribution is the answer to a question about one.
+// Distribution is the answer to a question about a distribution.
 func (e Event) Distribution() Distribution { return distributionOf(e.Answer) }
 
-// Surprise is the answer to a question about it.
+// Surprise is the answer to a question about surprise.
 func (e Event) Surprise() Surprise { return surpriseOf(e.Answer) }
 
-// Trend is the answer to a question about it.
+// Trend is the answer to a question about a trend.
 func (e Event) Trend() Trend { return trendOf(e.Answer) }
 
-// Err is what fails at the time of the event; nil if nothing does.
+// Err returns the error at the time of the event; nil if there is none.
 func (e Event) Err() error {
 	if err := proto.FromWire(e.Answer.GetError()); err != nil {
 		return err
@@ -62,9 +64,9 @@ func (e Event) Err() error {
 
 // Watch asks a question again and again, on the node that leads its key. It yields the first answer and then what
 // changes, until the loop is left or ctx ends. It has no deadline of its own. A loop that is slower than the answers
-// hears the latest.
+// gets only the latest.
 //
-// When its node goes away, the watch continues on another. An error ends it: the question is wrong, or ctx is over.
+// If its node fails, the watch continues on another. An error ends it: the question is wrong, or ctx is over.
 func (c *Client) Watch(ctx context.Context, q *ebbv1.Question, o WatchOptions, opts ...AskOption) iter.Seq2[Event, error] {
 	return watch(ctx, func(ctx context.Context, put func(Event)) error {
 		a := askingOf(opts)
@@ -72,7 +74,7 @@ func (c *Client) Watch(ctx context.Context, q *ebbv1.Question, o WatchOptions, o
 	})
 }
 
-// watch yields what follow puts, until that ends.
+// watch yields the events that follow puts, until follow ends.
 func watch(ctx context.Context, follow func(context.Context, func(Event)) error) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -107,8 +109,8 @@ func (c *Client) WatchTop(ctx context.Context, ns, key string, n int, o WatchOpt
 	}}}, o, opts...)
 }
 
-// WatchSurprise watches how a distribution differs from a baseline; with an alert it yields only what raises or clears
-// that.
+// WatchSurprise watches how a distribution differs from a baseline. With an alert it yields only the answers that raise
+// or clear the alert.
 func (c *Client) WatchSurprise(ctx context.Context, ns string, query SurpriseQuery, o WatchOptions, opts ...AskOption) iter.Seq2[Event, error] {
 	return c.Watch(ctx, query.question(ns), o, opts...)
 }
@@ -132,7 +134,7 @@ func (m *latestEvent) set(e Event) {
 	m.notify()
 }
 
-// end is the last thing put.
+// end puts the error that ends the watch.
 func (m *latestEvent) end(err error) {
 	m.mu.Lock()
 	m.err = err
@@ -147,7 +149,7 @@ func (m *latestEvent) notify() {
 	}
 }
 
-// next returns what is there: an event first, and the error when there is none left.
+// next returns the latest event. When there is none left, it returns the error.
 func (m *latestEvent) next() (Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,7 +164,7 @@ func (m *latestEvent) next() (Event, error) {
 	return e, nil
 }
 
-// follow watches on one node after the other and puts what comes. It returns why it ends, which is never nil.
+// follow watches on one node after another, and passes each event to put. It returns why it ends, which is never nil.
 func (c *Client) follow(ctx context.Context, req *ebbv1.WatchRequest, key string, shard uint32, put func(Event)) error {
 	start := c.now()
 	if err := proto.CheckWatch(req); err != nil {
@@ -194,8 +196,8 @@ func (c *Client) follow(ctx context.Context, req *ebbv1.WatchRequest, key string
 	}
 }
 
-// blindAfter is how many nodes in a row, after the first, may fail a watch before its loop hears of it. It would
-// otherwise take silence for quiet.
+// blindAfter is how many nodes in a row, after the first, may fail a watch before its loop gets an error. Without the
+// error the loop would take a failure for a time without changes.
 const blindAfter = 4
 
 // followPeer watches on one node until that fails.

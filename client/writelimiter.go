@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// A writeLimiter bounds how many increments of a client's direct calls are on their way at once: about as many as the
-// cluster acknowledges in the time that it takes when it is idle. What comes beyond waits here, where it costs the
-// cluster nothing. In the queues of nodes it would be late by the time that it is applied: a cluster given ten times
-// its load would then do work that no caller waits for any more.
+// A writeLimiter bounds how many increments of a client's direct calls are in flight at once. The bound is about as
+// many as the cluster acknowledges in the time that a call takes when the cluster is idle. Further calls wait here,
+// where they cost the cluster nothing. In the queues of nodes they would be applied too late: a cluster given ten times
+// its load would do work that no caller waits for any more.
 //
-// The bound follows the time that calls take, as congestion control of networks does (AIMD, Chiu and Jain 1989). It
-// grows while calls are fast and it holds others back, and shrinks when most are slow. Calls go in the order they came,
-// until waiting takes long. Then the newest goes first ("adaptive LIFO"): the callers of the oldest are about to give
-// up.
+// The bound follows the time that calls take, like congestion control in networks (AIMD, Chiu and Jain 1989). It grows
+// while calls are fast and it holds others back. It shrinks when most calls are slow. Calls are admitted in the order
+// they came, until waiting takes long. Then the newest is admitted first ("adaptive LIFO"): the callers of the oldest
+// are about to give up.
 type writeLimiter struct {
 	now func() time.Time
 
 	mu    sync.Mutex // guards all below
-	limit float64    // increments that may be on their way
-	open  int        // increments that are
-	first *permit    // calls on their way, the oldest first
+	limit float64    // increments that may be in flight
+	open  int        // increments in flight
+	first *permit    // calls in flight, the oldest first
 	last  *permit
 	queue []*permit // calls that wait, the oldest first
 	timer *time.Timer
@@ -41,28 +41,29 @@ type permit struct {
 	weight     int       // increments
 	since      time.Time // when it came, and then when it was admitted
 	admitted   chan struct{}
-	prev, next *permit // on the way
-	counts     bool    // among those on their way
+	prev, next *permit // in the list of calls in flight
+	counts     bool    // it is in that list
 }
 
 const (
 	// writeLimitMin lets the smallest client make use of a group commit.
 	writeLimitMin = 16
-	// writeLimitStart is what a slow cluster acknowledges soon. It doubles until calls are slow.
+	// writeLimitStart is the first limit, which a slow cluster acknowledges soon. The limit doubles until calls are
+	// slow.
 	writeLimitStart = 256
-	// writeLimitMax is what no client reaches.
+	// writeLimitMax is more than any client reaches.
 	writeLimitMax = 1 << 24
-	// fastWriteMin: what takes no longer is fast. It is several syncs of a slow disk.
+	// fastWriteMin: a call that takes no longer is fast. Several syncs of a slow disk take that long.
 	fastWriteMin = 50 * time.Millisecond
-	// slowWriteFactor: what takes so many times as long as the quickest lately is slow.
+	// slowWriteFactor: a call that takes so many times as long as the fastest recent call is slow.
 	slowWriteFactor = 4
-	// stuckWriteFactor: what takes so many times as long as what is slow waits for a leader or a node, not in a queue,
-	// and takes no part of the limit any more.
+	// stuckWriteFactor: a call that takes so many times as long as target waits for a leader or a node, not in a queue.
+	// It no longer counts against the limit.
 	stuckWriteFactor = 8
-	// minLatencyPeriod is for how long the quickest call counts, once or twice.
+	// minLatencyPeriod is the period of minLatency: the fastest call counts for one or two periods.
 	minLatencyPeriod = 20 * time.Second
-	// writeLimitShrink to writeLimitShrinkMost is what is left of the limit after a round that was slow, the less the
-	// slower, and writeLimitGrow is what it grows by after one that was not.
+	// writeLimitShrink to writeLimitShrinkMost is the factor of the limit after a slow round: the slower, the smaller.
+	// writeLimitGrow is the part by which the limit grows after a round that was not slow.
 	writeLimitShrink, writeLimitShrinkMost, writeLimitGrow = 0.7, 0.25, 0.1
 )
 
@@ -71,8 +72,8 @@ func newWriteLimiter(now func() time.Time) *writeLimiter {
 	return &writeLimiter{now: now, limit: writeLimitStart, period: t, round: t}
 }
 
-// acquire waits until so many increments may go. It returns what release takes, and whether it had to wait. It fails
-// when ctx ends.
+// acquire waits until weight increments may be sent. It returns the permit for release, and whether it had to wait. It
+// fails when ctx ends.
 func (l *writeLimiter) acquire(ctx context.Context, weight int) (p *permit, waited bool, err error) {
 	l.mu.Lock()
 	p = &permit{weight: weight, since: l.now()}
@@ -114,7 +115,7 @@ func (l *writeLimiter) release(p *permit) {
 	l.admit(now)
 }
 
-// admits reports whether another call may go.
+// admits reports whether another call may be sent. It first drops stuck calls if the limit is reached.
 func (l *writeLimiter) admits(now time.Time) bool {
 	if l.open < int(l.limit) {
 		return true
@@ -145,7 +146,7 @@ func (l *writeLimiter) admit(now time.Time) {
 	}
 }
 
-// admitLater admits what may go though no call has ended.
+// admitLater admits the calls that may be sent although no call has ended.
 func (l *writeLimiter) admitLater() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +167,7 @@ func (l *writeLimiter) begin(p *permit, now time.Time) {
 	l.open += p.weight
 }
 
-// drop takes a call out of those on their way.
+// drop removes a call from the calls in flight.
 func (l *writeLimiter) drop(p *permit) {
 	if !p.counts {
 		return
@@ -186,11 +187,11 @@ func (l *writeLimiter) drop(p *permit) {
 	p.prev, p.next = nil, nil
 }
 
-// target is how long a call may take that is not slow.
+// target is how long a call may take without being slow.
 func (l *writeLimiter) target() time.Duration { return max(fastWriteMin, slowWriteFactor*l.minLatency) }
 
-// observe records the time of a call, and moves the limit when a round ends: when a call has ended that came after the
-// last move, and so tells of it.
+// observe records the time of a call, and changes the limit when a round ends. A round ends with a call that began
+// after the last change, and so shows its effect.
 func (l *writeLimiter) observe(now time.Time, p *permit) {
 	took := now.Sub(p.since)
 	if l.minLatency == 0 || took < l.minLatency {
@@ -239,16 +240,16 @@ func (l *writeLimiter) startRound(now time.Time) {
 	l.round, l.fast, l.slow, l.held = now, 0, 0, len(l.queue) > 0
 }
 
-// probe measures what a quick call takes while calls wait: for a moment only few are on their way. Otherwise each
-// period's quickest would have waited for the others, a bit longer in each ("ProbeRTT" of BBR).
+// probe measures the time of a fast call while calls wait: for a moment only few are in flight. Without it the fastest
+// call of each period would include a wait for the others, a bit longer in each period ("ProbeRTT" of BBR).
 type probe struct {
 	began   time.Time // zero: none is under way
-	drained time.Time // when those that came before it had left; zero: not yet
-	limit   float64   // that holds again afterwards
+	drained time.Time // when the calls before the probe had ended; zero: not yet
+	limit   float64   // restored after the probe
 }
 
-// observeProbe records a call that ends while a probe is under way. The first one that came when the others had left
-// ends the probe.
+// observeProbe records a call that ends during a probe. The first call that began after the others had ended ends the
+// probe.
 func (l *writeLimiter) observeProbe(now time.Time, p *permit) {
 	switch {
 	case !l.probe.drained.IsZero() && p.since.After(l.probe.drained):

@@ -11,13 +11,13 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// OnFull says what a Writer does when its buffer is full.
+// OnFull decides what a Writer does when its buffer is full.
 type OnFull uint8
 
 const (
 	// Block makes Add wait for room, or for its context to end.
 	Block OnFull = iota
-	// Drop makes Add forget the increment and count it in Stats.
+	// Drop makes Add discard the increment and count it in Stats.
 	Drop
 	// Fail makes Add return ErrBufferFull.
 	Fail
@@ -39,20 +39,17 @@ type WriterOptions struct {
 	// MaxBatch is how many increments a shard's command carries at most, up to
 	// 10,000; 1,000 when 0. A command also ends at 64 KiB.
 	MaxBatch int
-	// Linger is how long an increment may wait for company; 5 ms when 0. When
-	// negative, only a full batch, a full buffer, Flush and Close send.
+	// Linger is how long an increment may wait for others to share its command; 5 ms when 0. When negative, only a full
+	// batch, a full buffer, Flush and Close send.
 	Linger time.Duration
 	// MaxBuffered is how many increments may be unacknowledged; 100,000 when 0.
 	MaxBuffered int
-	// OnFull says what Add does at MaxBuffered. A full buffer is flushed at once
-	// in any case.
+	// OnFull decides what Add does at MaxBuffered. A full buffer is flushed at once in any case.
 	OnFull OnFull
-	// NoAggregate sends equal increments (same key, bin and time) one by one,
-	// instead of as one of their sum.
+	// NoAggregate sends equal increments (same key, bin and time) separately, instead of one increment with their sum.
 	NoAggregate bool
-	// Timeout is how long a command is tried; 30 s when 0. Of the time that the
-	// process stands still (it is stopped, gets no turn, or its machine is
-	// paused) only the first second counts each time.
+	// Timeout is how long a command is tried; 30 s when 0. Of each pause of the process only the first second counts.
+	// In a pause the process is stopped or not scheduled, or its machine is paused.
 	Timeout time.Duration
 	// Window is how far the commands of one shard may be ahead of the oldest that
 	// is not acknowledged: 1 to 1,000; 128 when 0.
@@ -74,7 +71,7 @@ func (o *WriterOptions) fill() {
 	o.Window = max(1, min(orDefault(o.Window, WindowDefault), windowMax))
 }
 
-// windowMax stays below what the server remembers.
+// windowMax is below the number of sequences that a shard remembers of a session.
 const windowMax = proto.SessionWindow - 24
 
 func orDefault[T int | time.Duration](v, d T) T {
@@ -91,8 +88,8 @@ const commandBytesMax = proto.EntryBytesSoft - entryBytesMax - roomSource
 //
 //	Added = Merged + Applied + Duplicates + Refused + Lost + Unknown + Buffered
 //
-// where Merged were summed into others before they were sent, and all that
-// follows counts what travels.
+// Merged increments were summed into others before they were sent. The terms after Merged count the increments that are
+// sent.
 type WriterStats struct {
 	Added      int64 // accepted by Add
 	Merged     int64 // summed into an equal one that was already buffered
@@ -109,14 +106,14 @@ type WriterStats struct {
 	Faded int64
 }
 
-// Writer buffers increments of one namespace and sends them in batches, exactly
-// once. It is safe for use by many goroutines. Close it.
+// Writer buffers increments of one namespace and sends them in batches, exactly once. It is safe for concurrent use.
+// Call Close at the end.
 type Writer struct {
 	out  *outbox
 	opts WriterOptions
 }
 
-// Writer returns a new Writer. Bad options are brought into their bounds.
+// Writer returns a new Writer. Options out of their bounds are set to the nearest bound.
 func (c *Client) Writer(opts WriterOptions) *Writer {
 	opts.fill()
 	w := &Writer{opts: opts}
@@ -131,8 +128,9 @@ func (c *Client) Writer(opts WriterOptions) *Writer {
 	return w
 }
 
-// Add adds amount to a bin of a key, at the shard's own time. It returns at once unless the buffer is full. An error
-// means that this increment was not taken; OnError, Flush, Close and Stats say what becomes of those taken.
+// Add adds amount to a bin of a key, at the shard's own time. It returns at once unless the buffer is full; then OnFull
+// decides. An error means that the Writer did not accept this increment. OnError, Flush, Close and Stats report the
+// outcome of accepted increments.
 func (w *Writer) Add(ctx context.Context, key, bin string, amount float64) error {
 	return w.out.add(ctx, &item{key: key, bin: bin, amount: amount})
 }
@@ -148,26 +146,23 @@ func (w *Writer) Write(ctx context.Context, in Increment) error {
 	return w.out.add(ctx, &i)
 }
 
-// Flush sends what is buffered and waits until all that was added before is
-// acknowledged or given up. It returns what went wrong since the last Flush: an
-// *Undelivered, or the end of ctx.
+// Flush sends all that is buffered. It waits until every increment that was added before is acknowledged or given up.
+// It returns an *Undelivered for what went wrong since the last Flush, or the end of ctx.
 func (w *Writer) Flush(ctx context.Context) error { return w.out.flush(ctx) }
 
-// Close flushes and ends the Writer. When ctx ends first, what is still
-// buffered is given up. It returns an *Undelivered that says how many increments
-// were lost since the last Flush.
+// Close flushes and ends the Writer. If ctx ends first, the increments still buffered are given up. It returns an
+// *Undelivered with the number of increments that were lost since the last Flush.
 func (w *Writer) Close(ctx context.Context) error { return w.out.close(ctx) }
 
 // Stats returns the counts so far.
 func (w *Writer) Stats() WriterStats { return w.out.stats() }
 
-// Undelivered says how many increments a Flush or Close could not deliver, and
-// wraps the first cause.
+// Undelivered counts the increments that a Flush or Close could not deliver, and wraps the first cause.
 type Undelivered struct {
 	Lost    int64 // surely not applied
 	Unknown int64 // may have been applied
-	// Refused by a shard, each for its own reason. A Writer that has an OnRefused
-	// tells that instead.
+	// Refused were refused by a shard, each for its own reason. A Writer with OnRefused calls that instead of counting
+	// them here.
 	Refused int64
 	Err     error // the first cause
 }
@@ -184,14 +179,14 @@ func (u *Undelivered) Unwrap() []error {
 	return []error{u.Err}
 }
 
-// outbox is what Writer and Source have in common: encoders, a bound on what is
-// unacknowledged, and the wait for it.
+// outbox is the common part of Writer and Source: the encoders, the limit on unacknowledged increments, and the waits
+// of Add and Flush.
 type outbox struct {
 	client    *Client
 	producer  *producer
 	opts      *WriterOptions
 	aggregate int // 0: never merge
-	// onRefused hears of refused increments; nil: they count as errors.
+	// onRefused is called with each refused increment. If it is nil, refusals count as errors.
 	onRefused func(offset uint64, in Increment, err error)
 
 	buffered atomic.Int64 // increments in encoders and commands
@@ -204,7 +199,7 @@ type outbox struct {
 
 	mu      sync.Mutex    // guards all below
 	timer   *time.Timer   // of Linger
-	space   chan struct{} // closed when there is room again; nil while none waits
+	space   chan struct{} // closed when there is space again; nil while no caller waits
 	flushes flushGroups
 	timers  sync.WaitGroup
 }
@@ -237,7 +232,7 @@ func (o *outbox) add(ctx context.Context, in *item) error {
 	}
 }
 
-// put writes one increment, unless the buffer is full.
+// put encodes one increment. If the buffer is full, it returns full and encodes nothing.
 func (o *outbox) put(st *shardStream, in *item) (full bool, err error) {
 	st.mu.Lock()
 	if err := o.shut(st); err != nil {
@@ -274,7 +269,7 @@ func (o *outbox) put(st *shardStream, in *item) (full bool, err error) {
 	return false, nil
 }
 
-// shut says why nothing more may be written. The caller holds st.mu.
+// shut returns why nothing more may be written; nil if writes are allowed. The caller holds st.mu.
 func (o *outbox) shut(st *shardStream) error {
 	if o.closed.Load() {
 		return ErrClosed
@@ -299,12 +294,12 @@ func (o *outbox) finishCommand(st *shardStream) {
 	o.counts.merged.Add(int64(p.merged))
 }
 
-// finishAll sends whatever is in the encoders.
+// finishAll sends the increments in all encoders.
 func (o *outbox) finishAll() { o.finishIf(func(*shardStream) bool { return true }) }
 
-// finishDue sends the encoders of streams that have nothing in flight. The others go as
-// soon as that is answered: so batches grow with the load, and with it the time
-// that an answer takes, instead of many small ones queueing up.
+// finishDue sends the increments of streams that have nothing in flight. The other streams send theirs as soon as the
+// command in flight is answered. So batches grow with the load, and with the response time. Otherwise many small
+// batches would queue.
 func (o *outbox) finishDue() {
 	o.finishIf(func(st *shardStream) bool {
 		st.due = true
@@ -346,7 +341,8 @@ func (o *outbox) linger() {
 	})
 }
 
-// room waits until there may be room for one more, or says what happens to in.
+// room handles a full buffer by OnFull. With Block it waits until there may be space, and returns errRoom. With
+// Drop it returns nil, and with Fail ErrBufferFull; both count in as dropped.
 func (o *outbox) room(ctx context.Context, in *item) error {
 	switch o.opts.OnFull {
 	case Drop:
@@ -374,7 +370,7 @@ func (o *outbox) room(ctx context.Context, in *item) error {
 	}
 }
 
-// errRoom says that there may be room now.
+// errRoom means that the buffer may have space now.
 var errRoom = fmt.Errorf("room")
 
 // outboxHandler handles the result of an outbox's command.
@@ -423,7 +419,7 @@ func (o *outbox) acknowledged(e *flushGroup, p *pendingCommand, result *ebbv1.Co
 	o.producer.reuse(p.buf[:0])
 }
 
-// isRefusal tells a command that is wrong from one that could not be delivered.
+// isRefusal reports whether err means that the command itself is wrong, not that it could not be delivered.
 func isRefusal(err error) bool {
 	return coded(err).Code/1000 == 2 && !isUnknown(err)
 }

@@ -21,33 +21,33 @@ const (
 	operator = ebbv1.Role_ROLE_OPERATOR
 )
 
-// audience is who a method is for at all, whatever the request says.
+// audience is the callers that may call a method at all, regardless of the request.
 type audience int
 
 const (
-	nobody   audience = iota // what the table does not name
+	nobody   audience = iota // methods without a rule
 	everyone                 // also callers without a token
 	known                    // with any token
 	nodes                    // other nodes, and no other caller
-	granted                  // as check says
+	granted                  // as check decides
 )
 
-// rule says who may call a method.
+// rule decides which callers may call a method.
 type rule struct {
 	who audience
-	// check says which roles the caller lacks for what the request is about, element by element; of granted.
+	// check returns an error if the caller lacks a role for what the request is about, element by element; for granted.
 	check func(c *caller, req any) error
-	// audit finds what the audit log records: administrative actions, and all that can destroy data; nil if a request
-	// never is either.
+	// audit finds what the audit log records: administrative actions, and all that can destroy data. It is nil if no
+	// request of the method is either.
 	audit auditRule
-	// auditExempt says why the method destroys nothing. A rule has either this or audit.
+	// auditExempt is why the method destroys nothing. A rule has either this or audit.
 	auditExempt string
-	// least is the role that the caller needs in some namespace, whatever the request says: it is asked before anything
-	// of the request is read. Unspecified if none is.
+	// least is the role that the caller needs in some namespace, regardless of the request. It is checked before
+	// anything of the request is read. Unspecified if no role is needed.
 	least ebbv1.Role
 }
 
-// rules has every method that there is. No caller may call a method that it does not have.
+// rules has a rule for every method. A method without a rule is denied to every caller.
 var rules = map[string]rule{
 	ebbv1grpc.Ebb_Increment_FullMethodName:         in(writer, (*ebbv1.IncrementRequest).GetNamespace).audited(onKeys(auditIncrement)),
 	ebbv1grpc.Ebb_Bits_FullMethodName:              in(writer, (*ebbv1.BitsRequest).GetNamespace).audited(onKeys(auditBits)),
@@ -100,7 +100,7 @@ const (
 	byNodes  = "nodes do by it what they were asked for; the request is in the audit log of the node that got it"
 )
 
-// in is the rule of requests that are about one namespace.
+// in returns the rule for requests about one namespace, in which the caller needs role.
 func in[Req any](role ebbv1.Role, namespace func(Req) string) rule {
 	return rule{who: granted, least: role, check: func(c *caller, req any) error {
 		r, ok := req.(Req)
@@ -115,26 +115,26 @@ func operators() rule {
 	return rule{who: granted, least: operator, check: func(c *caller, _ any) error { return c.needs(operator, "") }}
 }
 
-// audited is the rule of a method that administers or can destroy.
+// audited returns the rule of a method that administers or can destroy; find finds the audit records.
 func (r rule) audited(find auditRule) rule {
 	r.audit = find
 	return r
 }
 
-// exemptFromAudit is the rule of a method that has no line in the audit log, with the reason.
+// exemptFromAudit returns the rule of a method that has no line in the audit log, with the reason.
 func (r rule) exemptFromAudit(why string) rule {
 	r.auditExempt = why
 	return r
 }
 
-// errUnchecked refuses what is not the request that a rule was written for.
+// errUnchecked is the error for a request of another type than the rule was written for.
 func errUnchecked(req any) error { return proto.ErrInternal.Errorf("no rule for a %T", req) }
 
 // settings is the rule of changes to a namespace.
 func settings() rule { return rule{who: granted, least: admin, check: checkSetNamespace} }
 
-// checkSetNamespace lets admins of a namespace change its settings, but for the budget: that is what keeps it from
-// the memory of others.
+// checkSetNamespace allows admins of a namespace to change its settings, except the budget: the budget protects the
+// memory of other namespaces.
 func checkSetNamespace(c *caller, req any) error {
 	r, ok := req.(*ebbv1.SetNamespaceRequest)
 	if !ok {
@@ -193,7 +193,7 @@ func checkRestoreNamespaces(c *caller, req any) error {
 		return errUnchecked(req)
 	}
 	if len(r.GetNamespaces()) == 0 {
-		return c.needs(operator, "") // it will be refused, and only operators hear why
+		return c.needs(operator, "") // it will be refused, and only operators get the reason
 	}
 	for _, ns := range r.GetNamespaces() {
 		if err := c.needs(admin, ns.GetName()); err != nil {
@@ -234,11 +234,11 @@ func checkWatch(c *caller, req any) error {
 	return c.needs(reader, r.GetQuestion().GetNamespace())
 }
 
-// mayQuery checks every namespace that a question names, wherever in it.
+// mayQuery checks every namespace that a question names, anywhere in it.
 func (c *caller) mayQuery(req *ebbv1.QueryRequest) error {
 	plan, err := cluster.Understood(req)
 	if err != nil {
-		return err // the query is wrong, whoever asks
+		return err // the query is wrong for every caller
 	}
 	home, terms := plan.GetNamespace(), 0
 	err = eachTerm(plan.ProtoReflect(), func(t *ebbv1.PlanTerm) error {
@@ -261,7 +261,7 @@ func orName(name, otherwise string) string {
 	return name
 }
 
-// eachTerm visits the terms of a plan, in whatever message they stand: a new kind of question needs no word here.
+// eachTerm visits the terms of a plan in messages of any type. So a new kind of question needs no change here.
 func eachTerm(m protoreflect.Message, visit func(*ebbv1.PlanTerm) error) (err error) {
 	if t, ok := m.Interface().(*ebbv1.PlanTerm); ok {
 		return visit(t)
@@ -281,8 +281,8 @@ func eachTerm(m protoreflect.Message, visit func(*ebbv1.PlanTerm) error) (err er
 	return err
 }
 
-// guarded calls handler if the caller may, and writes down what it did. Every door goes through here, or through
-// receivingStream.
+// guarded calls handler if the caller is allowed to, and records the action in the audit log. Every interface uses
+// guarded or receivingStream.
 func (s *Services) guarded(ctx context.Context, method string, req any, handler grpc.UnaryHandler) (any, error) {
 	if s.Access == nil {
 		return handler(ctx, req)
@@ -300,7 +300,7 @@ func (s *Services) guarded(ctx context.Context, method string, req any, handler 
 	}
 	answered := false
 	defer func() {
-		if !answered { // it panicked, which the door turns into an answer: what it may have done until then is written down
+		if !answered { // it panicked: record what it may have done until then
 			s.Access.record(ctx, found, nil, proto.ErrUnknownOutcome.Errorf("the request's handler panicked"))
 		}
 	}()
@@ -310,7 +310,7 @@ func (s *Services) guarded(ctx context.Context, method string, req any, handler 
 	return resp, err
 }
 
-// guardedCall is guarded for doors that call a method themselves.
+// guardedCall is guarded for interfaces that call a method themselves.
 func guardedCall[Req, Resp any](ctx context.Context, s *Services, method string, req Req, call func(context.Context, Req) (Resp, error)) (Resp, error) {
 	resp, err := s.guarded(ctx, method, req, func(ctx context.Context, _ any) (any, error) { return call(ctx, req) })
 	out, _ := resp.(Resp) // none of an error

@@ -16,11 +16,10 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// NewAdmin returns the handler for operators: /metrics, /debug/pprof/*,
-// /livez (the process answers, whatever the cluster does), /startupz (it has read
-// what it has on disk), /readyz (the node serves), /version. It belongs on a
-// listener that the public does not reach. Profiles show what is in memory: where callers
-// need a token, they are for operators.
+// NewAdmin returns the handler for operators: /metrics, /debug/pprof/*, /livez (the process answers, whatever the state
+// of the cluster), /startupz (it has read its data from disk), /readyz (the node serves), /version. It belongs on a
+// listener that the public does not reach. Profiles show the content of memory: where callers need a token, profiles
+// are for operators.
 func NewAdmin(s Services) http.Handler {
 	mux := http.NewServeMux()
 	g := s.Gatherer
@@ -40,10 +39,11 @@ func NewAdmin(s Services) http.Handler {
 	return s.heldFromPages(mux)
 }
 
-// probed are asked by whatever looks after nodes, under any name. They say whether a node is well, and do nothing.
+// probed are the paths of probes of node health, which may use any host name. They report whether a node is well, and
+// change nothing.
 var probed = map[string]bool{"/livez": true, "/startupz": true, "/readyz": true}
 
-// heldFromPages refuses what a web page asks of the admin listener: profiles cost time, and show what is in memory.
+// heldFromPages refuses requests of web pages to the admin listener: profiles cost time, and show what is in memory.
 func (s *Services) heldFromPages(mux *http.ServeMux) http.Handler {
 	guard := newPages("admin", s)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,8 +63,8 @@ func (s *Services) heldFromPages(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// operated asks callers for the token of an operator, where they need one. A node that does not know yet whether they
-// do answers this machine alone.
+// operated requires the token of an operator, where callers need tokens. As long as a node does not know whether they
+// do, it answers only this machine.
 func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := s.Access.identifyHTTP(r, r.Pattern)
@@ -98,9 +98,8 @@ func fromHere(r *http.Request) bool {
 	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
-// unhurried lifts the server's limit of reading, with which the request ends even when
-// there is nothing to read, from profiles and traces: they take as long as the caller
-// asks. The limit of writing pprof moves by itself.
+// unhurried removes the server's read timeout for profiles and traces, which take as long as the caller asks. That
+// timeout ends a request even when there is nothing to read. pprof moves the write timeout by itself.
 func unhurried(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // where there is none, there is nothing to lift
@@ -108,8 +107,7 @@ func unhurried(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// probe answers 200 with a word, or 503 with the reason why it is not so. A nil
-// func has none.
+// probe answers 200 with word, or 503 with the error of whyNot. A nil whyNot returns no error.
 func probe(word string, whyNot func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if whyNot != nil {

@@ -29,21 +29,22 @@ const (
 	// frameHead is the length of the head of a frame: a length of 3 bytes, a type, flags, and the number of a stream.
 	frameHead = 9
 	// unreadMax is how many requests of a connection may be refused in a row without a byte of a message on it. Clients
-	// send the message with the headers, so that only a flood of headers comes so far.
+	// send the message with the headers, so only a flood of headers reaches this limit.
 	unreadMax = 100
-	// smallRead is the most bytes that are read of a connection at a time when there is little room: of more than half
-	// of what may arrive. Requests that come together take less of a core before others have their turn.
+	// smallRead is the most bytes that are read from a connection at a time when there is little space. That is when
+	// more than half of the bytes that may arrive have arrived. So requests that come together take less time of a core
+	// before others run.
 	smallRead = 4 << 10
-	// prefaceLen is the length of what a client of HTTP/2 says before its first frame.
+	// prefaceLen is the length of what an HTTP/2 client sends before its first frame.
 	prefaceLen = len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 )
 
-// Metered returns credentials of a server whose connections charge a budget with what arrives of requests.
+// Metered returns credentials of a server whose connections charge the budget for arriving requests.
 func Metered(creds credentials.TransportCredentials, b *Budget) credentials.TransportCredentials {
 	return metered{creds, b}
 }
 
-// errCutOff ends a connection that brings nothing but headers.
+// errCutOff ends a connection that sends nothing but headers.
 var errCutOff = errors.New("too many requests of the connection were refused, and it sent no message")
 
 type metered struct {
@@ -67,13 +68,13 @@ func (m metered) Clone() credentials.TransportCredentials {
 	return metered{m.TransportCredentials.Clone(), m.budget}
 }
 
-// meteredConn is a connection of gRPC. It counts the DATA frames that come while first messages of requests are
+// meteredConn is a connection of gRPC. It counts the DATA frames that arrive while first messages of requests are
 // awaited.
 //
-// It does not know which request a byte is of. So bytes are of a generation of requests: of those that had begun when
-// they came. They are given back when all of that generation have arrived or ended, and none of a younger generation is
-// before. So nothing is given back that a request may still hold. A message that has arrived is given back at once: it
-// is charged to its request.
+// It cannot tell to which request a byte belongs. So bytes belong to a generation of requests: those that had begun
+// when the bytes came. The bytes are released when all requests of that generation have arrived or ended, and no
+// request of an older generation is left. So no bytes are released that a request may still hold. A message that has
+// arrived is released at once: it is charged to its request.
 type meteredConn struct {
 	net.Conn
 	budget  *Budget
@@ -83,19 +84,19 @@ type meteredConn struct {
 	held    atomic.Int64 // bytes that the budget is charged with for this connection; written with mu held
 
 	mu       sync.Mutex
-	ending   int64 // part of held: of requests that are ended, and have not yet let go of it
+	ending   int64 // part of held: of ended requests that have not released it yet
 	arriving []*receipt
 	older    *generation
 	newer    *generation
 }
 
-// generation is requests that began to arrive at about the same time.
+// generation is the requests that began to arrive at about the same time.
 type generation struct {
 	requests int
-	bytes    int64 // that came, and may be of them
+	bytes    int64 // that arrived, and may belong to them
 }
 
-// meteredAddr leads from a request to its connection: handlers see the address of their caller.
+// meteredAddr gives a request access to its connection: handlers get the address of their caller.
 type meteredAddr struct {
 	net.Addr
 	conn *meteredConn
@@ -192,7 +193,7 @@ func (c *meteredConn) arrived(n int64) {
 	}
 }
 
-// end notes that nothing more arrives of a request. It may be called again.
+// end notes that nothing more of a request arrives. It may be called again.
 func (c *meteredConn) end(r *receipt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,14 +230,14 @@ func (c *meteredConn) take(n int64) (taken int64) {
 	return taken
 }
 
-// arrivingBytes are those that it holds of requests that are not being ended.
+// arrivingBytes returns the bytes that the connection holds of requests that are not being ended.
 func (c *meteredConn) arrivingBytes() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held.Load() - c.ending
 }
 
-// forget gives back all that the connection holds. It is called with mu held.
+// forget releases all that the connection holds. It is called with mu held.
 func (c *meteredConn) forget() {
 	for _, r := range c.arriving {
 		r.generation = nil
@@ -246,7 +247,8 @@ func (c *meteredConn) forget() {
 	c.charge(-c.held.Load())
 }
 
-// refuse ends all requests that arrive on the connection. What it holds stays charged until they have let go of it.
+// refuse ends all requests that arrive on the connection. What it holds stays charged until the requests have released
+// it.
 func (c *meteredConn) refuse() {
 	c.mu.Lock()
 	all := slices.Clone(c.arriving)
@@ -272,18 +274,18 @@ func (b *Budget) leave(c *meteredConn) {
 	delete(b.conns, c)
 }
 
-// overLimit reports whether more has arrived over gRPC than may.
+// overLimit reports whether more has arrived over gRPC than is allowed.
 func (b *Budget) overLimit() bool {
 	ending := b.ending.Load()
 	n := b.overGRPC.Load() - ending
 	return n > b.arrivals || n > 0 && b.used.Load()-ending > b.limit
 }
 
-// sparedBytes is what a connection may hold and is never ended for: one small request, as a probe of health. To end it
-// would make no room that counts, and admit keeps other requests within the limit.
+// sparedBytes is what a connection may hold without ever being ended: one small request, such as a health probe. To end
+// it would free too little to matter, and admit keeps other requests within the limit.
 const sparedBytes = receiptBytes + 1<<10
 
-// relieve ends what arrives on the connections that hold most, until there is room again.
+// relieve ends the requests that arrive on the connections that hold most, until there is space again.
 func (b *Budget) relieve() {
 	for b.overLimit() {
 		b.mu.Lock()
@@ -301,17 +303,17 @@ func (b *Budget) relieve() {
 	}
 }
 
-// share is what each connection has of what may arrive, if all have as much.
+// share is the part of each connection in what may arrive, if all have the same part.
 func (b *Budget) share() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.arrivals / int64(max(1, len(b.conns)))
 }
 
-// admit refuses a request over gRPC before anything of it is read, if there is no room for it. c is its connection, nil
-// if it is not metered. When there is no room, a connection with an equal share of it begins no other request. To
-// refuse one here costs much less than to end it: it has no goroutine yet. Others take the place of those that arrive
-// on the connection with most of them.
+// admit refuses a request over gRPC before anything of it is read, if there is no space for it. c is its connection,
+// nil if it is not metered. When there is no space, a connection that holds its equal share begins no other request. To
+// refuse a request here costs much less than to end it, because it has no goroutine yet. A request of another
+// connection takes the place of those that arrive on the connection with most of them.
 func (b *Budget) admit(c *meteredConn) error {
 	if b.overGRPC.Load()+receiptBytes > b.arrivals {
 		if c != nil && c.held.Load()+receiptBytes > b.share() {
@@ -325,7 +327,7 @@ func (b *Budget) admit(c *meteredConn) error {
 	return nil
 }
 
-// frames finds DATA frames in what is read of a connection.
+// frames finds DATA frames in the bytes read from a connection.
 type frames struct {
 	left   int  // bytes of the current frame, or of the preface
 	data   bool // it is a DATA frame
@@ -333,7 +335,7 @@ type frames struct {
 	filled int // bytes of head
 }
 
-// read continues with b. It returns what the DATA in it takes.
+// read continues with b. It returns how many bytes of memory the DATA frames in b take.
 func (f *frames) read(b []byte) (arrived int64) {
 	for len(b) > 0 {
 		if f.left > 0 {
@@ -370,7 +372,7 @@ var wholePool = func() mem.BufferPool {
 	return p
 }()
 
-// arrival is a message that is received. The codec takes its bytes before they are decoded.
+// arrival is a message that is being received. The codec charges its bytes before they are decoded.
 type arrival struct {
 	message protobuf.Message
 	charge  *charge
@@ -379,8 +381,8 @@ type arrival struct {
 	err     error // why it is refused
 }
 
-// codec is protobuf's, and weighs what arrives. It takes the place of gRPC's own, which it uses for all that is not an
-// arrival.
+// codec is protobuf's codec, and also charges for arriving messages. It replaces gRPC's own, which it uses for
+// everything that is not an arrival.
 type codec struct{ encoding.CodecV2 }
 
 func init() { encoding.RegisterCodecV2(codec{encoding.GetCodecV2(protocodec.Name)}) }
@@ -398,7 +400,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil // gRPC would answer with an error of its own, without a code
 }
 
-// decode charges the bytes, what they take once they are decoded, and then decodes them.
+// decode charges for the bytes and for what they take once they are decoded, and then decodes them.
 func (a *arrival) decode(data mem.BufferSlice) error {
 	n := int64(data.Len())
 	if a.conn != nil {
@@ -435,7 +437,7 @@ func (a *arrival) decode(data mem.BufferSlice) error {
 	return nil
 }
 
-// receiving is a request over gRPC whose first message is received.
+// receiving is a request over gRPC whose first message is being received.
 type receiving struct {
 	services *Services
 	metrics  *metrics
@@ -463,15 +465,15 @@ func (s *Services) receivingOf(ctx context.Context, m *metrics, method string) *
 	return in
 }
 
-// end gives back what the request is charged with.
+// end releases what the request is charged with.
 func (in *receiving) end() {
 	_ = in.arrived() // the handler is over
 	in.message = arrival{}
 	in.charge.end()
 }
 
-// arrived notes that the first message is here, or will not come. It returns the error with which the request has been
-// answered before.
+// arrived notes that the first message has arrived, or will not come. It returns the error with which the request was
+// already answered, nil if it was not.
 func (in *receiving) arrived() error {
 	if in.receipt == nil {
 		return nil
@@ -479,7 +481,7 @@ func (in *receiving) arrived() error {
 	return in.receipt.arrived()
 }
 
-// receive receives v by dec. What it refuses itself has the status of a coded error.
+// receive receives v by dec. An error of its own has the status of a coded error.
 func (in *receiving) receive(dec func(any) error, v any) error {
 	m, ok := v.(protobuf.Message)
 	if !ok {
@@ -501,8 +503,8 @@ func (in *receiving) receive(dec func(any) error, v any) error {
 	return ebbv1grpc.Status(err)
 }
 
-// weighed returns a service whose requests are weighed as they arrive, over all of its methods that have one answer.
-// Those with several go through receivingStream.
+// weighed returns a service whose requests are charged as they arrive, for all of its methods with one answer. Methods
+// with several answers use receivingStream.
 func (s *Services) weighed(desc grpc.ServiceDesc, m *metrics) *grpc.ServiceDesc {
 	desc.Methods = append([]grpc.MethodDesc(nil), desc.Methods...)
 	for i, method := range desc.Methods {

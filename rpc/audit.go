@@ -13,8 +13,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// record writes what a request did to the audit log: who did what, on what, from where, and what came of it. What
-// another node has passed on stands in that node's log; if it has not proven that it is a node, here too.
+// record writes the actions of a request to the audit log: who did what, on what, from where, and the outcome. A
+// request that another node has forwarded is in that node's log. If that node has not proven that it is a node, the
+// request is in this log too.
 func (a *Access) record(ctx context.Context, records []auditRecord, resp any, err error) {
 	if a.auditWriter == nil || callerOf(ctx).node {
 		return
@@ -43,11 +44,11 @@ func auditArgs(who, knownBy, from, what, on, outcome, node string) []any {
 }
 
 // deny counts a refused action and logs it, unless there are too many. It does not wait for the log, since the
-// transport may wait for it.
+// transport may wait for deny.
 func (a *Access) deny(ctx context.Context, what string, err error) {
 	e := proto.AsError(err)
 	if !e.Is(proto.ErrUnauthenticated) && !e.Is(proto.ErrPermissionDenied) {
-		return // the request is wrong, whoever asks
+		return // the request is wrong for every caller
 	}
 	a.denied.WithLabelValues(codeText(e.Code)).Inc()
 	unsaid, due := a.limit.due()
@@ -61,8 +62,8 @@ func (a *Access) deny(ctx context.Context, what string, err error) {
 	a.auditWriter.put(a.line(ctx, what, callerOf(ctx).path, outcome))
 }
 
-// Drain waits, for so long at most, until what is to be in the audit log is there, and returns how many lines are not.
-// It is called when no caller asks for anything any more.
+// Drain waits, at most for the given time, until all lines are in the audit log. It returns how many lines are not. It
+// is called when no caller sends requests any more.
 func (a *Access) Drain(most time.Duration) (left int) {
 	if a.auditWriter == nil {
 		return 0
@@ -82,21 +83,21 @@ func fromOf(ctx context.Context) string {
 	return ""
 }
 
-// shortMethod is how a line names a method of gRPC, which may be any text of a stranger's.
+// shortMethod is the name of a gRPC method in a line. The name may be any text of an unknown caller.
 func shortMethod(method string) string {
 	return clipTo(method[strings.LastIndexByte(method, '/')+1:], shownMax)
 }
 
-// pathShownMax is how much a line has of a path: as much as most keys need.
+// pathShownMax is how many bytes of a path a line has: as many as most keys need.
 const pathShownMax = 200
 
-// pathOf is what a line says of where a request over HTTP went. Its query stays out: callers put secrets there.
+// pathOf is the path of an HTTP request in a line. It leaves out the query, because callers put secrets there.
 func pathOf(r *http.Request) string { return clipTo(r.URL.EscapedPath(), pathShownMax) }
 
-// denialsMax is how many denials a second are written down.
+// denialsMax is how many denials a second are logged.
 const denialsMax = 10
 
-// limiter lets so many pass in a second.
+// limiter allows at most max events a second.
 type limiter struct {
 	now func() time.Time
 	max int
@@ -107,7 +108,7 @@ type limiter struct {
 	unsaid int
 }
 
-// due reports whether one more passes, and how many have not since the last that did.
+// due reports whether one more event is allowed. unsaid is how many were not since the last that was.
 func (l *limiter) due() (unsaid int, due bool) {
 	second := l.now().Unix()
 	l.mu.Lock()

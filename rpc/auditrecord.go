@@ -16,7 +16,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// auditRecord is what a line of the audit log says: what was done, and on what.
+// auditRecord is the content of a line of the audit log: an action, and what it was done on.
 type auditRecord struct {
 	action string
 	on     string // of an administrative action
@@ -26,13 +26,13 @@ type auditRecord struct {
 	namespace string
 	keys      keyList
 	shards    string // in which shards, of commands
-	at        []int  // of a request of several commands those that did it
+	at        []int  // for a request of several commands: which of them did it
 }
 
-// auditRequest is a request as the audit log looks at it.
+// auditRequest is a request in the form that audit rules read.
 type auditRequest struct {
 	req  any
-	node bool // another node has passed it on
+	node bool // another node has forwarded it
 }
 
 // auditRule finds the records of a request; none if it only asks.
@@ -62,7 +62,7 @@ func onKeys[Req interface{ GetNamespace() string }](find func(Req) []auditRecord
 	}
 }
 
-// outcome is the word for what came of an action.
+// outcome is the text for the result of an action.
 func (a *auditRecord) outcome(resp any, err error) string {
 	if err != nil {
 		return asError(err).Error()
@@ -107,7 +107,7 @@ func (a *auditRecord) applied(results []*ebbv1.CommandResult) string {
 	return fmt.Sprintf("%d of %d refused: %v", refused, len(a.at), proto.FromWire(first))
 }
 
-// subject is what the line says that the action was done on.
+// subject is the text for what the action was done on.
 func (a *auditRecord) subject() string {
 	if a.on != "" || !a.data {
 		return a.on
@@ -222,7 +222,7 @@ func auditStore(r *ebbv1.StoreBitmapRequest) []auditRecord {
 	return []auditRecord{{action: actionStore, keys: keysOf(r.GetKey())}}
 }
 
-// auditQuery records the one query that writes.
+// auditQuery records a query that writes: one that stores a bitmap.
 func auditQuery(d auditRequest) []auditRecord {
 	r, _ := d.req.(*ebbv1.QueryRequest)
 	if r.GetExplain() || r.GetPlan().GetStore() == nil && !strings.Contains(r.GetText(), "store") {
@@ -239,7 +239,7 @@ func auditQuery(d auditRequest) []auditRecord {
 	}}
 }
 
-// destroyedBits is the action of each operation on bits; "" if it destroys nothing. A test holds it to the enum.
+// destroyedBits is the action of each operation on bits; "" if it destroys nothing. A test compares it with the enum.
 var destroyedBits = map[ebbv1.BitOp]string{
 	ebbv1.BitOp_BIT_OP_UNSPECIFIED: "", // refused
 	ebbv1.BitOp_BIT_OP_SET:         "",
@@ -266,7 +266,7 @@ func auditIncrement(r *ebbv1.IncrementRequest) []auditRecord {
 	return found
 }
 
-// incrementAction is what an increment does that has text or a negative amount.
+// incrementAction is the action of an increment that has text or a negative amount.
 func incrementAction(text bool, kind ebbv1.Kind) string {
 	switch {
 	case text:
@@ -441,7 +441,7 @@ func auditCommand(raw []byte) (namespace string, records []auditRecord) {
 	return "", records
 }
 
-// auditIncrements reads increments in wire format. Nearly all of them can destroy nothing, and it skips these.
+// auditIncrements reads increments in wire format. It skips those that can destroy nothing, which are nearly all.
 func auditIncrements(body []byte) []auditRecord {
 	var found foundRecords
 	for len(body) > 0 {
@@ -461,8 +461,8 @@ func auditIncrements(body []byte) []auditRecord {
 	return found
 }
 
-// onlyAdds recognises an increment of a short key, a short bin and at most an amount above 0, which is how nearly all
-// begin and end.
+// onlyAdds reports whether an increment has a short key, a short bin, and at most an amount above 0. Nearly all
+// increments have this form.
 func onlyAdds(raw []byte) bool {
 	for _, tag := range [2]byte{proto.FieldIncrementKey, proto.FieldIncrementBin} {
 		if len(raw) < 2 || raw[0] != tag<<3|byte(protowire.BytesType) || raw[1] >= 0x80 || len(raw) < 2+int(raw[1]) {
@@ -485,7 +485,7 @@ func auditBitEdits(body []byte) []auditRecord {
 	return found
 }
 
-// keysIn has the keys of a body in which they are the repeated field 1.
+// keysIn returns the keys of a body that has them in the repeated field 1.
 func keysIn(body []byte) (list keyList) {
 	proto.WalkFields(body, func(num protowire.Number, _ uint64, b []byte) bool {
 		if num == 1 {
@@ -503,12 +503,12 @@ func auditDeleteKeys(body []byte) []auditRecord {
 func auditExpireKeys(body []byte) []auditRecord {
 	var c ebbv1.ExpireKeys
 	if proto.Decode(body, &c) == nil && c.GetUntil() == nil {
-		return nil // it takes an end back
+		return nil // it removes an expiry
 	}
 	return []auditRecord{{action: actionExpire, keys: keysIn(body)}}
 }
 
-// Fields of ebbv1.PutKey, whose image may be large. A test holds them to the descriptor.
+// Fields of ebbv1.PutKey, whose image may be large. A test compares them with the descriptor.
 const (
 	fieldPutKey       = 1
 	fieldPutFrom      = 3
@@ -518,8 +518,8 @@ const (
 	fieldPutKMV       = 8
 )
 
-// auditPutKey records every put: from another key, which is gone then, or over one. Hashes that are added to a set take
-// nothing away.
+// auditPutKey records every put: from another key, which is removed, or over an existing key. It does not record hashes
+// that are added to a set: they remove nothing.
 func auditPutKey(body []byte) []auditRecord {
 	what, keys := actionPut, keyList{}
 	merges, adds, more := false, false, false
@@ -552,7 +552,8 @@ func auditStoreBitmap(body []byte) []auditRecord {
 	return []auditRecord{{action: actionStore, keys: keysIn(body)}}
 }
 
-// auditHome records what happens to the number of a bitmap that is placed by slice. To reserve one changes no bitmap.
+// auditHome records what happens to the generation of a bitmap that is placed by slice. To reserve a generation changes
+// no bitmap.
 func auditHome(body []byte) []auditRecord {
 	var c ebbv1.HomeCommand
 	_ = proto.Decode(body, &c) // what is malformed has no step, and is refused
@@ -583,7 +584,7 @@ func auditDropSource(body []byte) []auditRecord {
 	return []auditRecord{{action: actionDrop, keys: keys}}
 }
 
-// auditEventClock records to which time a clock advances: all that is there ages by it.
+// auditEventClock records to which time a clock advances: all data of the namespace ages by it.
 func auditEventClock(body []byte) []auditRecord {
 	var clock ebbv1.EventClock
 	if proto.Decode(body, &clock) != nil {

@@ -12,13 +12,13 @@ import (
 const (
 	// linesMax is how many lines of the audit log may wait to be written.
 	linesMax = 1_000
-	// lineWait is how long what is written down waits for its line: usually it is there before the caller has an
+	// lineWait is how long an audited request waits for its line. Usually the line is written before the caller has an
 	// answer.
 	lineWait = time.Second
 )
 
-// auditWriter writes lines of the audit log one after the other, so that a disk that hangs delays no request for long.
-// It drops and counts lines beyond linesMax, and the log says how many it lacks.
+// auditWriter writes lines of the audit log one after another, so that a disk that hangs delays no request for long. It
+// drops and counts lines beyond linesMax, and writes to the log how many are missing.
 type auditWriter struct {
 	log  *slog.Logger
 	lost prometheus.Counter
@@ -28,13 +28,13 @@ type auditWriter struct {
 	mu      sync.Mutex // guards what follows
 	waiting []auditLine
 	idle    chan struct{} // closed when the goroutine that writes ends; nil: none does
-	unsaid  int           // lines that were lost since the log last said so
+	unsaid  int           // lines lost since the log last reported lost lines
 }
 
-// auditLine is what is to be written.
+// auditLine is a line that waits to be written.
 type auditLine struct {
 	args    []any
-	written chan struct{} // closed then, or when the line is lost
+	written chan struct{} // closed when it is written or lost
 }
 
 func newAuditWriter(log *slog.Logger, r prometheus.Registerer) *auditWriter {
@@ -99,7 +99,7 @@ func (w *auditWriter) write() {
 	}
 }
 
-// take returns what waits, and how many lines behind it were lost; nothing when the writer may go.
+// take returns the waiting lines, and how many lines after them were lost; nothing when the writing goroutine may end.
 func (w *auditWriter) take() (lines []auditLine, lost int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// awaited is the streams over gRPC whose first message is awaited, the oldest first. They all have the same time
-// for it, receiveTimeout, so one timer serves them: nearly all messages come at once, and a timer and a context of its
-// own would be a large part of what a small request costs. Streams that gRPC ends without a handler stay until their
-// time is over. The zero value is ready.
+// awaited is the list of gRPC streams whose first message is awaited, the oldest first. All have the same time limit,
+// receiveTimeout, so one timer serves them. Nearly all messages come at once, and a timer and a context for each stream
+// would be a large part of the cost of a small request. Streams that gRPC ends without a handler stay until their time
+// is over. The zero value is ready.
 type awaited struct {
 	mu          sync.Mutex // guards what follows, and since, listed, before and after of receipts
 	first, last *receipt
@@ -42,7 +42,7 @@ func (w *awaited) arm(d time.Duration) {
 	}
 }
 
-// remove notes that the message is here, or will not come. It may be called again.
+// remove notes that the message has arrived, or will not come. It may be called again.
 func (w *awaited) remove(r *receipt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *awaited) expire() {
 	}
 }
 
-// due takes out the streams whose time is over, and sets the timer for the next.
+// due removes and returns the streams whose time is over, and sets the timer for the next.
 func (w *awaited) due() (late []*receipt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

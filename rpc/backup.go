@@ -17,11 +17,11 @@ import (
 type Backups interface {
 	// Snapshot sends the state of a shard that this node leads.
 	Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send func(*ebbv1.SnapshotPart) error) error
-	// RestoreNamespaces gives the cluster the namespaces of a backup, wherever the control group is led.
+	// RestoreNamespaces writes the namespaces of a backup to the cluster, wherever the control group is led.
 	RestoreNamespaces(context.Context, *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error)
 }
 
-// Snapshot implements service Shards. It ends when its caller may not any more: a shard can take long.
+// Snapshot implements service Shards. It ends when its caller is no longer allowed to call it: a shard can take long.
 func (s *shardsServer) Snapshot(req *ebbv1.SnapshotRequest, stream grpc.ServerStreamingServer[ebbv1.SnapshotPart]) error {
 	if err := proto.CheckSnapshot(req); err != nil {
 		return ebbv1grpc.Status(err)
@@ -59,7 +59,7 @@ func (s *shardsServer) RestoreNamespaces(ctx context.Context, req *ebbv1.Restore
 	return s.Backups.RestoreNamespaces(ctx, withoutBudgets(ctx, req))
 }
 
-// withoutBudgets is a request of someone who may not set budgets: those that are there stay.
+// withoutBudgets returns the request without budgets if the caller may not set them. Existing budgets stay.
 func withoutBudgets(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) *ebbv1.RestoreNamespacesRequest {
 	if c := callerOf(ctx); c.token == nil || c.token.May(operator, "") {
 		return req
@@ -71,18 +71,18 @@ func withoutBudgets(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) *e
 	return out
 }
 
-// RestoreNamespaces asks the peer to give the cluster the namespaces of a backup.
+// RestoreNamespaces asks the peer to write the namespaces of a backup to the cluster.
 func (p *Peer) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
 	resp, err := p.shards.RestoreNamespaces(ctx, req)
 	return resp, p.named(err) // which may be done again
 }
 
-// maySeed refuses to let an admin of a namespace give it another hash seed: a caller that restores its keys, too, is an
-// operator.
+// maySeed does not allow an admin of a namespace to give it another hash seed. A caller that also restores
+// its keys is an operator.
 func (s *Services) maySeed(ctx context.Context, namespaces []*ebbv1.Namespace) error {
 	c := callerOf(ctx)
 	if c.token == nil {
-		return nil // of a caller who needs none
+		return nil // the caller needs no token
 	}
 	for _, ns := range namespaces {
 		if ns.GetVersion() > cluster.RestoredVersionTrusted || ns.GetDeletion() != nil {

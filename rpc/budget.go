@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// budgetBytesMin and budgetBytesMax bound what a node gives its requests. Without a memory limit it is
+	// budgetBytesMin and budgetBytesMax bound the memory that a node gives its requests. Without a memory limit it is
 	// budgetBytesDefault.
 	budgetBytesMin, budgetBytesDefault, budgetBytesMax = 64 << 20, 256 << 20, 1 << 30
 	// budgetShare is the part of a memory limit that requests get: one byte in so many.
@@ -24,29 +24,29 @@ const (
 	budgetRetry = 200 * time.Millisecond
 )
 
-// Budget is how many bytes of memory requests may take at a time while they arrive and once they are decoded, over all
-// doors of a node.
+// Budget limits how many bytes of memory requests may take at a time, while they arrive and once they are decoded. It
+// covers all interfaces of a node.
 //
 //	used = bodies of HTTP + what has arrived over gRPC + weights of decoded requests (proto.Weigh)
 //
-// A request that wants more than is left is refused with OVERLOADED before memory is taken for it. gRPC receives by
-// itself and cannot refuse. So its bytes are counted as they come (see meteredConn). Beyond their share all requests
-// are ended that arrive on the connection that holds most of them. What they hold stays charged until they have let go
-// of it.
+// A request that needs more than is left is refused with OVERLOADED before memory is allocated for it. gRPC receives
+// messages by itself and cannot refuse them. So their bytes are counted as they arrive (see meteredConn). When they
+// exceed their share, all requests are ended that arrive on the connection that holds most of them. What they hold
+// stays charged until they have released it.
 //
-// What arrives takes at most three eighths over HTTP and as much over gRPC. So a flood of slow senders at one door
-// leaves the other door its share, and a quarter is left to what has arrived.
+// Arriving bytes may take at most three eighths over HTTP and as much over gRPC. So a flood of slow senders on one
+// interface leaves the other its share, and a quarter is left to requests that have arrived.
 //
-// No request waits for room. One that waits holds what has arrived of it, so that slow senders would keep each other
-// and all others waiting. A request that is refused holds nothing, and may come again.
+// No request waits for space. A waiting request would hold what has arrived of it, so slow senders would keep each
+// other and all others waiting. A request that is refused holds nothing, and may come again.
 type Budget struct {
 	limit    int64
-	arrivals int64 // the most that arrives at one door
+	arrivals int64 // the most that may arrive at one interface
 
 	used     atomic.Int64
 	overHTTP atomic.Int64  // part of used: bodies that arrive
 	overGRPC atomic.Int64  // part of used: what arrives
-	ending   atomic.Int64  // part of overGRPC: of requests that are ended, and have not yet let go of it
+	ending   atomic.Int64  // part of overGRPC: of ended requests that have not released it yet
 	ended    atomic.Uint64 // requests that were ended while they arrived
 	cutOff   atomic.Uint64 // connections of gRPC that brought nothing but requests that were refused
 
@@ -60,7 +60,7 @@ type Budget struct {
 	conns map[*meteredConn]struct{} // of gRPC
 }
 
-// NewBudget returns a Budget for a process that may take limit bytes of memory, 0 for any number. r collects its
+// NewBudget returns a Budget for a process that may take limit bytes of memory; 0 means any number. r collects its
 // metrics; none are kept when nil.
 func NewBudget(limit int64, r prometheus.Registerer) *Budget {
 	size := int64(budgetBytesDefault)
@@ -177,14 +177,14 @@ func (c *charge) arrives(n int64) error {
 	return nil
 }
 
-// arrived notes that n of these bytes do not arrive any more. They stay charged.
+// arrived notes that n of these bytes no longer count as arriving. They stay charged.
 func (c *charge) arrived(n int64) {
 	if c.budget != nil {
 		c.budget.overHTTP.Add(-n)
 	}
 }
 
-// drop takes back n bytes of it.
+// drop releases n bytes of the charge.
 func (c *charge) drop(n int64) {
 	if c.budget != nil {
 		c.budget.used.Add(-n)
@@ -192,7 +192,7 @@ func (c *charge) drop(n int64) {
 	}
 }
 
-// end takes all of it back.
+// end releases the whole charge.
 func (c *charge) end() {
 	c.drop(c.n)
 	if c.large {

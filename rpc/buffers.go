@@ -6,9 +6,9 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// receiveBuffers is where gRPC puts the frames that arrive. Its sizes are closer to each other than those of gRPC's own
-// pool, so that a frame takes at most twice its bytes. It keeps none while requests take much: else it would hold the
-// most that ever arrived at a time.
+// receiveBuffers is the pool of buffers in which gRPC puts arriving frames. Its sizes are closer to each other than
+// those of gRPC's own pool, so a frame takes at most twice its bytes. It keeps no buffers while requests take much
+// memory. Otherwise it would hold the most that ever arrived at a time.
 type receiveBuffers struct {
 	budget *Budget
 	pools  [len(receiveSizes)]sync.Pool
@@ -16,13 +16,13 @@ type receiveBuffers struct {
 
 var _ mem.BufferPool = (*receiveBuffers)(nil)
 
-// receiveSizes are those of buffers: a frame has 16 KiB at most.
+// receiveSizes are the sizes of buffers: a frame has 16 KiB at most.
 var receiveSizes = [...]int{2 << 10, 4 << 10, 8 << 10, 16 << 10}
 
-// keepShare is up to which part of the budget buffers are kept: one in so many.
+// keepShare: buffers are kept while at most this part of the budget is used, one byte in so many.
 const keepShare = 8
 
-// Get implements mem.BufferPool. The buffer has anything in it.
+// Get implements mem.BufferPool. The buffer has arbitrary content.
 func (p *receiveBuffers) Get(n int) *[]byte {
 	for i, size := range receiveSizes {
 		if n > size {

@@ -10,11 +10,11 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// certified begins the names of callers who show a certificate and no token. No token has such a name.
+// certified is the prefix of the names of callers that show a certificate and no token. No token has such a name.
 const certified = "cert:"
 
-// certificateToken is what the holder of a client's certificate may do: as its roles say (reader=clicks, operator),
-// those without namespaces in all of them. What is no role is none.
+// certificateToken returns what the holder of a client's certificate may do, by its roles (reader=clicks, operator).
+// Roles without namespaces hold in all of them. Words that are no role are ignored.
 func certificateToken(who trust.Identity) *cluster.Token {
 	var grants []*ebbv1.Grant
 	for _, word := range who.Roles {
@@ -38,8 +38,8 @@ func parseGrant(word string) *ebbv1.Grant {
 	return g
 }
 
-// originOf is how a node says for whom it asks: the name of a token, or that of a certificate with its roles, which the
-// other node cannot look up.
+// originOf is how a node names the caller for which it asks. That is the name of a token, or the name of a certificate
+// with its roles, which the other node cannot look up.
 func originOf(t *cluster.Token) string {
 	if !strings.HasPrefix(t.Name, certified) {
 		return t.Name

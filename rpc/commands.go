@@ -4,28 +4,28 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// commandAudience is who may send a command of service Shards.
+// commandAudience is the callers that may send a command of service Shards.
 type commandAudience int
 
 const (
-	ofNobody     commandAudience = iota // what the table does not name
+	ofNobody     commandAudience = iota // commands without a rule
 	ofWriter                            // writers of the namespace that the command names
 	ofOperator                          // operators
 	ofLeaderOnly                        // a shard's leader, which writes it into its log by itself
 )
 
-// commandRule says who may send a command, and what the audit log has of it.
+// commandRule decides who may send a command, and what the audit log records of it.
 type commandRule struct {
 	who commandAudience
 	// audit finds the records of the body of a command; nil if it destroys nothing.
 	audit func(body []byte) []auditRecord
 	// keyed is set where the records are about keys or sources of the namespace that the command names.
 	keyed bool
-	// auditExempt says why a command destroys nothing. A rule has either this or audit.
+	// auditExempt is why a command destroys nothing. A rule has either this or audit.
 	auditExempt string
 }
 
-// commandRules has every body that a command can have, by its field in ebbv1.Command. A test holds it to the
+// commandRules has a rule for every body of a command, by its field in ebbv1.Command. A test compares it with the
 // descriptor.
 var commandRules = map[int]commandRule{
 	proto.FieldCommandIncrements:   {who: ofWriter, audit: auditIncrements, keyed: true},
@@ -51,8 +51,8 @@ var commandRules = map[int]commandRule{
 	proto.FieldCommandAudit:           {who: ofLeaderOnly, auditExempt: "CheckCommand refuses it of clients; it computes a checksum"},
 }
 
-// mayApply checks one command of service Shards. All that a command names is of its namespace, which is the default one
-// if it is empty: keys, sessions, sources and idempotency keys. What a backup brings may be of any namespace.
+// mayApply checks one command of service Shards. The keys, sessions, sources and idempotency keys that a command names
+// are of its namespace, the default one if empty. The content of a backup may be of any namespace.
 func (c *caller) mayApply(command []byte) error {
 	namespace, field, _ := proto.CommandBody(command)
 	switch commandRules[field].who {

@@ -1,10 +1,9 @@
-// Package rpc is the edges of a node: gRPC both ways, HTTP/JSON, and the doors
-// for programs that already speak to something else.
+// Package rpc has the network interfaces of a node: gRPC both ways, HTTP/JSON, and the HTTP interfaces of other
+// programs, which their clients already use.
 //
-// Whatever the door, a request takes one way: its limits are checked here, then
-// it goes to the router (writes) or the coordinator (questions). An error is a
-// *proto.Error until the last moment, where each door dresses it as its callers
-// expect:
+// All interfaces handle a request in the same way. Its limits are checked here, then it is passed to the router
+// (writes) or the coordinator (questions). An error stays a *proto.Error until the last moment, when the interface
+// encodes it in the form that its callers expect:
 //
 //	           ┌ grpc.go         status with ebbv1.Error as detail
 //	proto.Error┼ http.go         {"error":{"code":"EBB-2002","message":..,"hint":..}}

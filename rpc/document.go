@@ -13,9 +13,8 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// parseJSON reads a document into m, which is empty. What it does not
-// understand it refuses, and says where it stands. On an error m is half-filled
-// and good for nothing. What m takes is charged to c before it is made.
+// parseJSON reads a document into m, which is empty. It refuses what it does not understand, and its error names the
+// place. After an error m is incomplete and must not be used. The memory of m is charged to c before it is allocated.
 func parseJSON(c *charge, b []byte, m protobuf.Message) *proto.Error {
 	done, busy := c.slot(len(b))
 	if busy != nil {
@@ -36,20 +35,20 @@ func parseJSON(c *charge, b []byte, m protobuf.Message) *proto.Error {
 	return l.end()
 }
 
-// document is a JSON text being read. Its path says where it is, for errors.
+// document is a JSON text that is being read. Its path is the current place, for errors.
 type document struct {
 	*lexer
 	path    jsonPath
 	depth   int // of the objects that have begun: each keeps a part of the stack until it ends
 	charge  *charge
 	weight  int64 // bytes of memory that the message takes so far
-	charged int64 // with how many of them, and of those to come
+	charged int64 // bytes charged for it, some of them in advance
 }
 
 // chargeStep is how many bytes are charged at a time, so that small documents are charged once.
 const chargeStep = 64 << 10
 
-// weigh adds n bytes to what the message takes. It comes before they are taken.
+// weigh charges for n more bytes of the message. It is called before they are allocated.
 func (d *document) weigh(n int64) *proto.Error {
 	d.weight += n
 	if d.weight <= d.charged {
@@ -98,7 +97,7 @@ func (d *document) message(m protoreflect.Message) *proto.Error {
 const idempotencyForm = `{"issued_at_us": "2026-11-26T08:00:00Z", "hi": "1", "lo": "2"}, ` +
 	`with the time at which it was made and 128 random bits in two numbers`
 
-// fieldsOf says which fields an idempotency key has: others write it as a string.
+// fieldsOf names the fields of an idempotency key, since some callers write it as a string.
 func fieldsOf(md protoreflect.MessageDescriptor) string {
 	if md.FullName() != "ebb.v1.IdempotencyKey" {
 		return ""
@@ -144,7 +143,7 @@ func (d *document) member(m protoreflect.Message, seen *[64]bool) *proto.Error {
 	return d.field(m, fd)
 }
 
-// base64 reads bytes that need not be text.
+// base64 reads bytes that may not be text.
 func (d *document) base64(m protoreflect.Message, fd protoreflect.FieldDescriptor) *proto.Error {
 	s, err := d.text(fd)
 	if err != nil {
@@ -336,7 +335,7 @@ func (d *document) mismatch(sentinel *proto.Error, want string) *proto.Error {
 	return sentinel.Errorf("%s: it must be %s, not %s", d.path.text(), want, got)
 }
 
-// numeralShape says in words what a field takes.
+// numeralShape describes in words what a field takes.
 func numeralShape(fd protoreflect.FieldDescriptor) string {
 	switch {
 	case fd.Enum() != nil:
@@ -357,8 +356,7 @@ func numeralShape(fd protoreflect.FieldDescriptor) string {
 	return "an integer"
 }
 
-// complaint is the sentinel for bad values of a field, so that the same mistake
-// has the same code at every door.
+// complaint is the sentinel for bad values of a field, so that the same mistake has the same code in every interface.
 func complaint(fd protoreflect.FieldDescriptor) *proto.Error {
 	switch name := string(fd.Name()); {
 	case name == "key" || name == "keys" || name == "against" || name == "pattern" || name == "patterns" || name == "against_patterns" || name == "after" || name == "to" || name == "phrases" || name == "into":
@@ -383,8 +381,8 @@ func isTime(fd protoreflect.FieldDescriptor) bool {
 	return strings.HasSuffix(string(fd.Name()), "_us") && !isDuration(fd)
 }
 
-// isMoment tells the times of requests that stand for now when 0. To those who
-// write one, 0 is the beginning of 1970: the microsecond after it, as in the Go client.
+// isMoment reports whether a field is a time of a request that means now when it is 0. If a caller writes 0, it means
+// the beginning of 1970: the microsecond after it, as in the Go client.
 func isMoment(fd protoreflect.FieldDescriptor) bool {
 	return fd.FullName() == "ebb.v1.Increment.time_us" || fd.FullName() == "ebb.v1.ExpireRequest.at_us" || fd.FullName() == "ebb.v1.FeedRequest.time_us" ||
 		fd.Name() == "as_of_us" && strings.HasSuffix(string(fd.ContainingMessage().Name()), "Question")
@@ -426,7 +424,7 @@ func parseNumeral(fd protoreflect.FieldDescriptor, s string) (protoreflect.Value
 	return v, nil
 }
 
-// parseTop knows the limits of n, which are narrower than those of its field.
+// parseTop checks the limits of n, which are narrower than those of its field.
 func parseTop(s string) (protoreflect.Value, *proto.Error) {
 	n, err := parseInt(s)
 	if err != nil {
@@ -470,7 +468,7 @@ func parseInt64(fd protoreflect.FieldDescriptor, s string) (protoreflect.Value, 
 	return protoreflect.ValueOfInt64(n), nil
 }
 
-// parseInt also takes 1e6 and 2.0, which JSON does not tell from integers.
+// parseInt also accepts 1e6 and 2.0, which JSON does not distinguish from integers.
 func parseInt(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err == nil {
@@ -498,8 +496,8 @@ func parseUint(s string, limit uint64) (uint64, error) {
 	return u, nil
 }
 
-// parseDouble lets infinities and NaN through, under protobuf's names and as
-// overflows: whether a field takes them is not the document's business.
+// parseDouble accepts infinities and NaN, under protobuf's names and as overflows. The document does not decide whether
+// a field may have them.
 func parseDouble(s string) (protoreflect.Value, bool) {
 	f, err := proto.ParseNumber(s)
 	if err != nil && !math.IsInf(f, 0) {
@@ -523,10 +521,10 @@ func parseEnum(ed protoreflect.EnumDescriptor, s string) (protoreflect.Value, bo
 	return protoreflect.Value{}, false
 }
 
-// quote shows what a caller sent, cut to a length that fits a message.
+// quote returns what a caller sent, cut to a length that fits a message.
 func quote(s string) string { return strconv.Quote(clip(s)) }
 
-// shownMax is how much messages have of what a caller has sent.
+// shownMax is how many bytes of a caller's text messages show.
 const shownMax = 40
 
 func clip(s string) string { return clipTo(s, shownMax) }

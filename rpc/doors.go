@@ -14,18 +14,18 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// origin is one of the programs whose HTTP interface is served here: a door.
+// origin is one of the programs whose HTTP interface is served here.
 type origin uint8
 
 const (
-	anyOrigin    origin = iota // the path is of several; the arguments say which
+	anyOrigin    origin = iota // several have the path; the arguments decide which
 	ofGoforget                 // forgettable, the Go one
 	ofPyforget                 // forgettable, the Python one
 	ofGocountme                // gocountme
 	originsCount = iota
 )
 
-// originPaths are the doors' own prefixes, and what they have under them.
+// originPaths are the origins' own prefixes, and the operations under them.
 var originPaths = [originsCount]struct {
 	prefix     string
 	operations []string
@@ -37,14 +37,14 @@ var originPaths = [originsCount]struct {
 	}},
 }
 
-// doorOp is what a path asks of a door.
+// doorOp is the operation of an origin's interface that a path names.
 type doorOp struct {
 	door      origin // anyOrigin until the arguments are here
 	name      string
 	namespace string // "" for the default
 }
 
-// doorOperation recognises the paths of the doors: /incr, /ns/NAME/incr, /forget/incr, /ns/NAME/forget/incr.
+// doorOperation parses the paths of the origins: /incr, /ns/NAME/incr, /forget/incr, /ns/NAME/forget/incr.
 func doorOperation(path string) (doorOp, bool) {
 	var op doorOp
 	path = op.cutDoor(strings.TrimPrefix(path, "/"))
@@ -64,7 +64,7 @@ func doorOperation(path string) (doorOp, bool) {
 	return op, op.known()
 }
 
-// cutDoor takes the prefix of a door off a path.
+// cutDoor removes the prefix of an origin from a path.
 func (op *doorOp) cutDoor(path string) string {
 	for door, has := range originPaths {
 		if rest, ok := strings.CutPrefix(path, has.prefix+"/"); ok && has.prefix != "" {
@@ -75,7 +75,7 @@ func (op *doorOp) cutDoor(path string) string {
 	return path
 }
 
-// known reports whether a door has the operation, and says which if it is of one door only.
+// known reports whether an origin has the operation. If only one origin has it, known sets op.door to that origin.
 func (op *doorOp) known() bool {
 	if op.door != anyOrigin {
 		return slices.Contains(originPaths[op.door].operations, op.name)
@@ -92,8 +92,8 @@ func (op *doorOp) known() bool {
 	return len(of) > 0
 }
 
-// choose says which door answers, by the arguments: distribution is of goforget, key of the others, and at /get key
-// with bin is of pyforget. Without any of these it is goforget.
+// choose sets the origin by the arguments: distribution is of goforget, key is of the others, and /get with key and bin
+// is of pyforget. Without any of these it is goforget.
 func (op *doorOp) choose(args url.Values) {
 	switch {
 	case op.door != anyOrigin:
@@ -106,7 +106,7 @@ func (op *doorOp) choose(args url.Values) {
 	}
 }
 
-// method is the method of gRPC whose rules hold for the operation.
+// method is the gRPC method whose rules hold for the operation.
 func (op *doorOp) method() string {
 	switch op.name {
 	case "incr", "add", "addmulti":
@@ -119,7 +119,7 @@ func (op *doorOp) method() string {
 	return ebbv1grpc.Ebb_Ask_FullMethodName
 }
 
-// effect is what the operation does by whatever method of HTTP.
+// effect is what the operation may do, by any HTTP method.
 func (op *doorOp) effect() effect {
 	if op.method() != ebbv1grpc.Ebb_Ask_FullMethodName {
 		return counts
@@ -127,32 +127,32 @@ func (op *doorOp) effect() effect {
 	return reads
 }
 
-// doorError is a refusal: the door's code, and ours.
+// doorError is a refusal: the code of the origin, and the error of ebb.
 type doorError struct {
 	code   string
 	err    *proto.Error
-	inData bool // of gocountme: the code stands where answers do
+	inData bool // for gocountme: the code is in the place of the answer
 }
 
 func refuse(code string, err error) *doorError {
 	return &doorError{code: code, err: asError(err)}
 }
 
-// doorReply is what goes out when all is well: text as it is, else data in the door's envelope.
+// doorReply is a successful answer: text as it is, otherwise data in the envelope of the origin.
 type doorReply struct {
 	text string
 	data []byte
 }
 
-// originDoor answers as its origin did.
+// originDoor is the HTTP interface of one origin. It answers as the origin did.
 type originDoor interface {
-	// run answers an operation whose arguments are here.
+	// run executes an operation with its arguments.
 	run(context.Context, doorOp, url.Values) (doorReply, *doorError)
 	write(http.ResponseWriter, doorReply)
 	writeError(http.ResponseWriter, doorOp, *doorError)
 }
 
-// origins are the doors of other programs.
+// origins are the HTTP interfaces of other programs.
 type origins struct {
 	ebb     *ebbServer
 	doors   [originsCount]originDoor
@@ -255,7 +255,7 @@ func formArgs(ctx context.Context, w http.ResponseWriter, r *http.Request) (url.
 	return args, nil
 }
 
-// headerText is s without what a header must not hold.
+// headerText returns s without characters that a header must not have.
 func headerText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 || r == 0x7f {
@@ -265,8 +265,8 @@ func headerText(s string) string {
 	}, s)
 }
 
-// status is the HTTP status of a refusal: 500, as all the origins have it, unless the caller may not ask. Our own error
-// goes into a header, where clients of the origins do not look.
+// status is the HTTP status of a refusal: 500, as in all the origins, unless the caller is not allowed to ask. The
+// error of ebb is in a header, which clients of the origins do not read.
 func (e *doorError) status(w http.ResponseWriter) int {
 	w.Header().Set("Ebb-Error", headerText(codeText(e.err.Code)+" "+e.err.Message))
 	setRetryAfter(w, e.err)
@@ -280,7 +280,7 @@ func (e *doorError) status(w http.ResponseWriter) int {
 	return http.StatusInternalServerError
 }
 
-// withHint is a text and what can be done, if that is known.
+// withHint returns a text with the hint, if there is one.
 func (e *doorError) withHint(text string) string {
 	if e.err.Hint == "" {
 		return text
@@ -288,7 +288,7 @@ func (e *doorError) withHint(text string) string {
 	return text + ": " + e.err.Hint
 }
 
-// writeEnvelope writes what goforget and gocountme answer.
+// writeEnvelope writes an answer in the envelope of goforget and gocountme.
 func writeEnvelope(w http.ResponseWriter, status int, text string, data []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -12,8 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// ebbServer is service Ebb: it checks what arrives and hands it over. All doors
-// go through it.
+// ebbServer is service Ebb: it checks requests and passes them on. All interfaces use it.
 type ebbServer struct {
 	ebbv1grpc.UnimplementedEbbServer
 	*Services
@@ -40,8 +39,8 @@ func (s *ebbServer) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskR
 	return resp, nil
 }
 
-// Feed asks, and counts what it hears. A repetition with one idempotency key counts nothing twice in any shard; if
-// phrases came or went in between, each shard keeps what it has counted.
+// Feed searches texts for phrases, and counts what it finds. A retry with the same idempotency key counts nothing twice
+// in any shard. If phrases were added or removed in between, each shard keeps what it has counted.
 func (s *ebbServer) Feed(ctx context.Context, req *ebbv1.FeedRequest) (*ebbv1.FeedResponse, error) {
 	if err := checkNamespaceField(req.GetNamespace()); err != nil {
 		return nil, err
@@ -104,7 +103,7 @@ func checkDeleteNamespace(req *ebbv1.DeleteNamespaceRequest) error {
 	return nil
 }
 
-// UndeleteNamespace takes the deletion of a namespace back.
+// UndeleteNamespace cancels the deletion of a namespace.
 func (s *ebbServer) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
 	if err := proto.CheckNamespaceName(req.GetName()); err != nil {
 		return nil, err
@@ -112,7 +111,7 @@ func (s *ebbServer) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNa
 	return s.Cluster.UndeleteNamespace(ctx, req)
 }
 
-// ListNamespaces lists those that the caller may read.
+// ListNamespaces lists the namespaces that the caller may read.
 func (s *ebbServer) ListNamespaces(ctx context.Context, _ *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
 	t, err := s.table()
 	if err != nil {
@@ -129,7 +128,7 @@ func (s *ebbServer) ListNamespaces(ctx context.Context, _ *ebbv1.ListNamespacesR
 	return resp, nil
 }
 
-// NamespaceUsage says what those namespaces hold that the caller may read.
+// NamespaceUsage returns what namespaces hold, for those that the caller may read.
 func (s *ebbServer) NamespaceUsage(
 	ctx context.Context, req *ebbv1.NamespaceUsageRequest,
 ) (*ebbv1.NamespaceUsageResponse, error) {
@@ -147,7 +146,7 @@ func (s *ebbServer) NamespaceUsage(
 	return resp, nil
 }
 
-// Table has of namespaces those that the caller may read.
+// Table returns the table, with only the namespaces that the caller may read.
 func (s *ebbServer) Table(ctx context.Context, _ *ebbv1.TableRequest) (*ebbv1.TableResponse, error) {
 	t, err := s.table()
 	if err != nil {
@@ -163,7 +162,7 @@ func (s *ebbServer) Table(ctx context.Context, _ *ebbv1.TableRequest) (*ebbv1.Ta
 	return resp, nil
 }
 
-// seen are the namespaces of a list that a caller may know of.
+// seen returns the namespaces of a list that a caller may know of.
 func seen(ctx context.Context, list []*ebbv1.Namespace) []*ebbv1.Namespace {
 	c := callerOf(ctx)
 	if c.token == nil || c.node {
@@ -249,7 +248,7 @@ func checkAskRequest(req *ebbv1.AskRequest) error {
 	return checkAskSize(req)
 }
 
-// checkAskSize computes the size only of what may be over the limit.
+// checkAskSize computes the size only of requests that may be over the limit.
 func checkAskSize(req *ebbv1.AskRequest) error {
 	const questionBytesMax = 256
 	bound := 0
@@ -289,8 +288,8 @@ func checkConsistency(c ebbv1.Consistency, maxStalenessUS int64) error {
 	return nil
 }
 
-// checkAskResponse refuses to send what the caller's own limit would make it
-// drop without a word. Sizes are only computed for what may be over it.
+// checkAskResponse refuses an answer that the caller's own limit would drop without an error. It computes sizes only of
+// answers that may be over that limit.
 func checkAskResponse(resp *ebbv1.AskResponse) error {
 	const binBytesMax = proto.BinLenMax + 64
 	const answerBytesMax = proto.KeyLenMax + 4096
@@ -310,8 +309,8 @@ func checkAskResponse(resp *ebbv1.AskResponse) error {
 	return nil
 }
 
-// checkSetNamespaceRequest checks what the request says; what it leaves out
-// stays as it is, and so stands here with its default.
+// checkSetNamespaceRequest checks the settings in the request. A setting that the request leaves out is not changed, so
+// it has its default in the check.
 func checkSetNamespaceRequest(req *ebbv1.SetNamespaceRequest) error {
 	if req.GetNamespace() == nil {
 		return proto.ErrBadNamespace.Errorf("no namespace in the request")
@@ -326,7 +325,7 @@ func checkSetNamespaceRequest(req *ebbv1.SetNamespaceRequest) error {
 	return nil
 }
 
-// checkNamespaceSize bounds what this version does not know, too: it is kept, and travels in entries.
+// checkNamespaceSize also bounds fields that this version does not know: they are kept, and are part of entries.
 func checkNamespaceSize(ns *ebbv1.Namespace) error {
 	if size := protobuf.Size(ns); size > proto.NamespaceBytesMax {
 		return proto.ErrBadNamespace.Errorf("namespace of %d bytes: the limit is %d", size, proto.NamespaceBytesMax)
@@ -344,14 +343,14 @@ func checkNamespaceField(name string) error {
 	return nil
 }
 
-// at says which element of a batch an error is about.
+// at adds to an error which element of a batch it is about.
 func at(what string, index int, err *proto.Error) *proto.Error {
 	c := *err
 	c.Message = fmt.Sprintf("%s %d: %s", what, index, err.Message)
 	return &c
 }
 
-// askOne asks a request of one question, for the doors that know no batches.
+// askOne asks a request of one question, for interfaces that have no batches.
 func (s *ebbServer) askOne(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.Answer, error) {
 	if err := proto.CheckQuestion(req.GetQuestions()[0]); err != nil {
 		return nil, err // before Ask says "question 0"

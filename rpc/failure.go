@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// asError finds the coded error in what a service returned, whatever it is.
+// asError returns the coded error in any error that a service returned.
 func asError(err error) *proto.Error {
 	var e *proto.Error
 	switch {

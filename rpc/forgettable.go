@@ -51,7 +51,7 @@ const (
 	rateMax        = 1e6 // as proto.CheckQuestion has it
 )
 
-// run answers an operation whose arguments are here.
+// run executes an operation with its arguments.
 func (f *forgettable) run(ctx context.Context, op doorOp, args url.Values) (doorReply, *doorError) {
 	if op.name == "dbsize" {
 		return f.dbsize(ctx, op)
@@ -103,7 +103,7 @@ func (f *forgettable) incr(ctx context.Context, op doorOp, args url.Values) (doo
 	return doorReply{text: "OK"}, nil
 }
 
-// firstRefusal says how much of a batch was not counted, and why.
+// firstRefusal is an error with how much of a batch was not counted, and why.
 func firstRefusal(resp *ebbv1.IncrementResponse, total int) error {
 	if len(resp.GetRefused()) == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (f *forgettable) nMostProbable(ctx context.Context, op doorOp, args url.Val
 	return f.distribution(ctx, op, args, q, codeNotRetrieved)
 }
 
-// distribution asks q, and answers with code when that fails.
+// distribution asks q. If that fails, it returns an error with code.
 func (f *forgettable) distribution(
 	ctx context.Context, op doorOp, args url.Values, q *ebbv1.DistributionQuestion, code string,
 ) (doorReply, *doorError) {
@@ -219,8 +219,8 @@ func (f *forgettable) appendDistribution(
 	return append(b, '}'), nil
 }
 
-// settings are the rate (asked for, or ln 2 / half-life a second) and whether
-// the floor prunes. A distribution that does not exist has its namespace's.
+// settings returns the rate (asked for, or ln 2 / half-life a second), and whether the floor prunes. A distribution
+// that does not exist has the settings of its namespace.
 func (f *forgettable) settings(
 	op doorOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution,
 ) (rate float64, prune bool) {
@@ -264,8 +264,8 @@ func parseN(args url.Values, fallback int64, code string) (int64, *doorError) {
 	return n, nil
 }
 
-// forgetBytes is at most what it takes to write a distribution: a character of a name takes six bytes where it is
-// escaped, and the slice is copied as it grows.
+// forgetBytes is the most memory that writing a distribution takes. An escaped character of a name takes six bytes, and
+// the slice is copied as it grows.
 func forgetBytes(d *ebbv1.Distribution) int {
 	const bin = 80 // without its name
 	n := 1 << 10
@@ -298,8 +298,8 @@ func (*forgettable) write(w http.ResponseWriter, reply doorReply) {
 	writeEnvelope(w, http.StatusOK, "", reply.data)
 }
 
-// writeError answers as forgettable did: FAIL to a failed increment, else
-// the envelope. Our own error goes where its clients do not look.
+// writeError answers as forgettable did: FAIL to a failed increment, otherwise the envelope. The error of ebb is in a
+// header, which its clients do not read.
 func (*forgettable) writeError(w http.ResponseWriter, op doorOp, e *doorError) {
 	status := e.status(w)
 	if op.name == "incr" && (e.code == "" || e.code == codeNotRetrieved) {

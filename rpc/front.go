@@ -2,8 +2,8 @@ package rpc
 
 import "net/http"
 
-// frontPage is what a person reads who opens a node's HTTP address: where its doors are. It says nothing of the
-// cluster, so it needs no token.
+// frontPage is the answer to a person that opens a node's HTTP address: it lists the interfaces. It shows nothing of
+// the cluster, so it needs no token.
 const frontPage = `{
   "this is": "a node of ebb, over HTTP",
   "GET /openapi.json": "every request, in OpenAPI",
@@ -20,7 +20,7 @@ const frontPage = `{
   "metrics, health": "the admin port, 7081 unless ebb serve --admin says otherwise: /metrics, /livez, /startupz, /readyz"
 }`
 
-// serveFront answers a request for nothing in particular.
+// serveFront answers with frontPage.
 func serveFront(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(frontPage))
 }

@@ -32,7 +32,8 @@ import (
 //	/exit                        403
 //
 // under /, /kmv and /ns/NAME (see doorOperation), in the envelope {"status_code":200,"status_txt":"","data":...}.
-// Errors have HTTP status 500: those of arguments stand in status_txt, all others in data.
+// Errors have HTTP status 500. The text of an error in the arguments is in status_txt, the text of other errors in
+// data.
 type gocountme struct {
 	ebb *ebbServer
 }
@@ -53,7 +54,7 @@ const (
 	kmvHashJSONMax = 21                   // bytes of a hash in JSON
 )
 
-// said is a refusal in the words of gocountme, where answers stand.
+// said is a refusal in the words of gocountme, in the place of an answer.
 func said(text string, err *proto.Error) *doorError {
 	return &doorError{code: text, err: err.Errorf("%s", text), inData: true}
 }
@@ -126,7 +127,7 @@ func (g *gocountme) addAll(ctx context.Context, op doorOp, in []*ebbv1.Increment
 	return refused, err
 }
 
-// addMulti adds each item, KEY,VALUE, and says what came of it.
+// addMulti adds each item, KEY,VALUE, and returns the result of each.
 func (g *gocountme) addMulti(ctx context.Context, op doorOp, args url.Values) (doorReply, *doorError) {
 	items := args["value"]
 	if len(items) == 0 {
@@ -229,7 +230,8 @@ func (g *gocountme) addHash(ctx context.Context, op doorOp, args url.Values) (do
 	return doorReply{data: []byte(kmvDone)}, nil
 }
 
-// applyWaiting is service Shards' Apply that waits for shards which are electing a leader. One bad command refuses all.
+// applyWaiting is Apply of service Shards that waits for shards which are electing a leader. If one command is bad, all
+// are refused.
 func (s *ebbServer) applyWaiting(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
 	for _, refused := range checkCommands(req.GetCommands(), s.commandCheck(ctx)) {
 		if err := proto.FromWire(refused.GetError()); err != nil {
@@ -250,7 +252,7 @@ func refusedCommand(resp *ebbv1.ApplyResponse) error {
 	return nil
 }
 
-// kmvKnown refuses hashes while a node may be of a build that does not know them.
+// kmvKnown refuses hashes while there may be a node of a build that does not support them.
 func (g *gocountme) kmvKnown(table *ebbv1.Table) error {
 	if v := table.GetVersion(); v < proto.VersionSetHash {
 		return proto.ErrBadRequest.Errorf(
@@ -261,7 +263,7 @@ func (g *gocountme) kmvKnown(table *ebbv1.Table) error {
 	return nil
 }
 
-// kmvSize is k of a set that a namespace makes, as gocountme counts.
+// kmvSize is k of a set that a namespace makes, in the counting of gocountme.
 func (g *gocountme) kmvSize(table *ebbv1.Table, namespace string) uint64 {
 	for _, ns := range table.GetNamespaces() {
 		if ns.GetName() == namespace && ns.GetDeletion() == nil {
@@ -369,7 +371,7 @@ func (g *gocountme) similar(ctx context.Context, op doorOp, terms []kmvTerm) ([]
 	return pairs, err
 }
 
-// kmvNamesBytes is what the names of terms take in JSON, at most.
+// kmvNamesBytes is how many bytes the names of terms take in JSON, at most.
 func kmvNamesBytes(terms []kmvTerm) (n int) {
 	for _, t := range terms {
 		n += 12 * len(t.name) // twice, and an escaped character has 6 bytes
@@ -419,8 +421,8 @@ func (g *gocountme) ask(ctx context.Context, questions []*ebbv1.Question) ([]*eb
 	return resp.GetAnswers(), nil
 }
 
-// kmvSet is a set as gocountme has it: the least hashes of its members, rising. If it is full, the last of them is the
-// least that is not counted among the members.
+// kmvSet is a set in the form of gocountme: the smallest hashes of its members, in ascending order. If it is full, the
+// last hash is the smallest that does not count as a member.
 type kmvSet struct {
 	k      uint64
 	hashes []uint64
@@ -428,7 +430,7 @@ type kmvSet struct {
 
 func (s *kmvSet) full() bool { return uint64(len(s.hashes)) >= s.k }
 
-// below is the hashes of members below a limit, 0 for none.
+// below returns the hashes of members below a limit; 0 means no limit.
 func (s *kmvSet) below(limit uint64) []uint64 {
 	hashes := s.hashes
 	if s.full() && len(hashes) > 0 {
@@ -453,7 +455,8 @@ func (s *kmvSet) appendJSON(b []byte) []byte {
 	return append(b, `]}`...)
 }
 
-// hashes is a set of others with the hashes of its members. Keys that are not there are empty sets.
+// hashes returns the set that an expression makes of others, with the hashes of its members. Keys that do not exist are
+// empty sets.
 func (g *gocountme) hashes(ctx context.Context, op doorOp, of *ebbv1.BitmapExpr) (*kmvSet, error) {
 	table, err := g.ebb.table()
 	if err != nil {
@@ -503,7 +506,7 @@ func (g *gocountme) hashes(ctx context.Context, op doorOp, of *ebbv1.BitmapExpr)
 	return kmvOf(ctx, of, sets)
 }
 
-// decodeKMVSet takes a stored value of gocountme apart.
+// decodeKMVSet decodes a stored value of gocountme.
 func decodeKMVSet(raw []byte) (*kmvSet, error) {
 	if err := proto.CheckKMV(raw); err != nil {
 		return nil, err
@@ -515,8 +518,8 @@ func decodeKMVSet(raw []byte) (*kmvSet, error) {
 	return s, nil
 }
 
-// kmvOf makes a set of others: of the hashes below the least limit of all. Its k is the least of theirs, or, if it
-// holds fewer hashes of more members, so many that gocountme's estimate is right.
+// kmvOf makes a set of others, from the hashes below the smallest limit of all. Its k is the smallest of theirs. If it
+// holds fewer hashes of more members, its k is their number, so that gocountme's estimate is right.
 func kmvOf(ctx context.Context, of *ebbv1.BitmapExpr, sets map[string]*kmvSet) (*kmvSet, error) {
 	limit, out := uint64(0), &kmvSet{}
 	for _, key := range proto.ExprKeys(of) {
@@ -542,8 +545,8 @@ func kmvOf(ctx context.Context, of *ebbv1.BitmapExpr, sets map[string]*kmvSet) (
 	return out, nil
 }
 
-// kmvHashes are the hashes below a limit that an expression of get, union and intersection has, rising. It holds no
-// more than two sets at a time, and ends with its context.
+// kmvHashes returns the hashes below a limit that an expression of get, union and intersection has, in ascending order.
+// It holds no more than two sets at a time, and ends with its context.
 func kmvHashes(ctx context.Context, of *ebbv1.BitmapExpr, sets map[string]*kmvSet, limit uint64) ([]uint64, error) {
 	operands, both := of.GetOr().GetOf(), false
 	switch x := of.GetExpr().(type) {
@@ -567,7 +570,7 @@ func kmvHashes(ctx context.Context, of *ebbv1.BitmapExpr, sets map[string]*kmvSe
 	return out, nil
 }
 
-// combined is what two rising lists have, each or both of them.
+// combined returns what two ascending lists have together, or what both have.
 func combined(a, b []uint64, both bool) []uint64 {
 	var out []uint64
 	if !both {

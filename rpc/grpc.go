@@ -25,22 +25,22 @@ import (
 // DefaultTimeout is the deadline of a request whose caller gave none.
 const DefaultTimeout = 2 * time.Second
 
-// receiveTimeout is how long the first message of a gRPC stream may take to arrive, whatever deadline the caller gave.
-// Until it is whole, memory is held for a caller that may never send the rest.
+// receiveTimeout is how long the first message of a gRPC stream may take to arrive, regardless of the caller's
+// deadline. Until the message is complete, memory is held for a caller that may never send the rest.
 const receiveTimeout = 5 * time.Second
 
-// recvBytesMax is where gRPC itself drops a message, without a code. It is above
-// proto.MessageBytesMax so that what is a little too large gets a coded error.
+// recvBytesMax is the size from which gRPC itself drops a message, without a code. It is above proto.MessageBytesMax,
+// so that a message slightly too large gets a coded error.
 const recvBytesMax = 2 * proto.MessageBytesMax
 
-// Of one connection: bytes of one request's headers, and requests at a time (the
-// client waits with those above).
+// Limits of one connection: bytes of one request's headers, and requests at a time (the client delays further
+// requests).
 const (
 	headerBytesMax = 64 << 10
 	streamsMax     = 1_000
 )
 
-// handshakeMax is how long a connection may take to become one.
+// handshakeMax is how long the handshake of a connection may take.
 const handshakeMax = 10 * time.Second
 
 // streamWorkers are goroutines that keep their stacks between requests. A new one grows its stack twice: with 32
@@ -48,9 +48,8 @@ const handshakeMax = 10 * time.Second
 // keeps one for itself; when all are taken, gRPC starts goroutines as it would anyway.
 const streamWorkers = 128
 
-// NewGRPC returns a server of the services Ebb and Shards, with reflection and
-// health. Options come after its own and win over them. The caller serves and
-// stops it.
+// NewGRPC returns a server of the services Ebb and Shards, with reflection and health. opts come after its own options
+// and override them. The caller serves and stops it.
 func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 	if s.Watches == nil {
 		s.Watches = NewWatches(s.Registerer)
@@ -84,25 +83,25 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 	return srv
 }
 
-// receipt is the context of a stream whose first message is awaited, and what the request is counted by while it
-// arrives: all in one object, for there is one a request. When the message takes longer than receiveTimeout, the stream
-// is answered with errLate, which ends this context with DeadlineExceeded.
+// receipt is the context of a stream whose first message is awaited, and the record of the request while it arrives.
+// Both are one object, because there is one for each request. If the message takes longer than receiveTimeout, the
+// stream is answered with errLate, which ends this context with DeadlineExceeded.
 type receipt struct {
 	context.Context
 	caller caller
 	in     receiving
-	here   atomic.Bool // its message, or it is known that none comes; written with mu held
+	here   atomic.Bool // its message has arrived, or will not come; written with mu held
 
 	mu     sync.Mutex
-	over   error                      // with which it was answered before its message was here; nil: it was not
+	over   error                      // with which it was answered before its message arrived; nil: it was not
 	stream grpc.ServerTransportStream // nil before its handler has begun
 
 	budget *Budget
 	conn   *meteredConn // nil if it is not metered
-	// Of its connection, with its mu held.
+	// Guarded by mu of its connection.
 	place      int         // among those that arrive
 	generation *generation // nil when it does not arrive any more
-	// Of the budget's awaited, with its mu held.
+	// Guarded by mu of the budget's awaited.
 	since         time.Time
 	listed        bool
 	before, after *receipt
@@ -110,8 +109,8 @@ type receipt struct {
 
 type receiptKey struct{}
 
-// receive begins a stream when its headers have arrived, if they say who asks: no memory is held for the request of an
-// unknown caller.
+// receive begins a stream when its headers have arrived, if they identify the caller. No memory is held for the request
+// of an unknown caller.
 func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if err := ctx.Err(); err != nil { // gRPC ends the stream without a handler: its charge would stay for receiveTimeout
 		return nil, status.FromContextError(err).Err()
@@ -131,8 +130,8 @@ func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context
 	return r, nil
 }
 
-// welcome refuses a stream because of its caller, or for want of memory. There is room for what nodes tell each other,
-// and for health.
+// welcome refuses a stream because of its caller, or for lack of memory. Calls between nodes and health checks are not
+// refused for lack of memory.
 func (s *Services) welcome(r *receipt, info *tap.Info) error {
 	if s.Access != nil {
 		if err := s.Access.welcome(r, info); err != nil {
@@ -145,7 +144,7 @@ func (s *Services) welcome(r *receipt, info *tap.Info) error {
 	return s.Budget.admit(r.conn)
 }
 
-// refuse ends a stream that has arrived in part, for want of memory.
+// refuse ends a stream that has partly arrived, for lack of memory.
 func (r *receipt) refuse() {
 	if r.finish(r.budget.errSpent()) {
 		r.budget.ended.Add(1)
@@ -155,12 +154,12 @@ func (r *receipt) refuse() {
 // expire ends a stream whose message has taken too long.
 func (r *receipt) expire() { r.finish(errLate) }
 
-// errLate is the answer to a request that does not arrive.
+// errLate is the answer to a request that does not arrive in time.
 var errLate = proto.ErrDeadline.Errorf("the request was not whole within %v", receiveTimeout).
 	WithHint("send the whole message at once, after the headers")
 
-// finish answers a stream whose message is not here. It returns false, and does nothing, if the message is here or the
-// stream was answered before.
+// finish answers a stream whose message has not arrived. It returns false, and does nothing, if the message has arrived
+// or the stream was answered before.
 func (r *receipt) finish(err error) bool {
 	r.mu.Lock()
 	if r.over != nil || r.here.Load() {
@@ -174,7 +173,7 @@ func (r *receipt) finish(err error) bool {
 	return true
 }
 
-// starts notes that its handler begins, on a stream.
+// starts records the stream when its handler begins, and ends it if it was answered before.
 func (r *receipt) starts(stream grpc.ServerTransportStream) {
 	r.mu.Lock()
 	r.stream = stream
@@ -185,8 +184,9 @@ func (r *receipt) starts(stream grpc.ServerTransportStream) {
 	}
 }
 
-// turnAway answers a stream whose handler waits for the message; nothing if the handler has not begun. gRPC's transport
-// sends the answer, and ends the context of the stream. It takes locks of the transport: none is to be held.
+// turnAway answers a stream whose handler waits for the message. It does nothing if the handler has not begun. gRPC's
+// transport sends the answer, and ends the context of the stream. turnAway takes locks of the transport, so the caller
+// must hold none.
 func turnAway(stream grpc.ServerTransportStream, err error) {
 	if w, ok := stream.(interface{ WriteStatus(*status.Status) error }); ok {
 		st, _ := status.FromError(ebbv1grpc.Status(err))
@@ -194,8 +194,8 @@ func turnAway(stream grpc.ServerTransportStream, err error) {
 	}
 }
 
-// arrived notes that the message is here, or will not come. It returns the error with which the stream has been
-// answered before, nil if it has not been: nothing is done then for a message that is here all the same.
+// arrived notes that the message has arrived, or will not come. It returns the error with which the stream was answered
+// before, nil if it was not. After an error, a message that has arrived all the same is not handled.
 func (r *receipt) arrived() error {
 	if r.here.Load() {
 		return nil // it is not the first message
@@ -208,7 +208,7 @@ func (r *receipt) arrived() error {
 	return err
 }
 
-// ended notes that nothing more arrives of it. It may be called again.
+// ended notes that nothing more of the request arrives. It may be called again.
 func (r *receipt) ended() {
 	r.budget.awaited.remove(r)
 	if r.conn != nil {
@@ -241,8 +241,8 @@ func (r *receipt) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// stream awaits the first message of streams of several, and ends one of a client that panics and nothing else.
-// Reflection is done with all of its messages in that time.
+// stream is the interceptor of methods with several messages. It awaits the first message. A panic in a client's stream
+// ends only that stream. Reflection must end with all of its messages in the time of the first.
 func (s *Services) stream(m *metrics) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		return s.streams(m, srv, ss, info, handler)
@@ -250,7 +250,7 @@ func (s *Services) stream(m *metrics) grpc.StreamServerInterceptor {
 }
 
 func (s *Services) streams(m *metrics, srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	if rules[info.FullMethod].who != nodes { // a replica that cannot go on is not to go on
+	if rules[info.FullMethod].who != nodes { // a replica must not continue after a panic
 		defer func() {
 			if p := recover(); p != nil { // also of what looks at the first message, which is not the handler's
 				err = ebbv1grpc.Status(panicked(s, info.FullMethod, p))
@@ -262,7 +262,7 @@ func (s *Services) streams(m *metrics, srv any, ss grpc.ServerStream, info *grpc
 		defer in.end()
 		return handler(srv, ss)
 	}
-	if rules[info.FullMethod].who != granted { // the others wait for what is asked
+	if rules[info.FullMethod].who != granted { // the others are checked when the request has arrived
 		if err := s.Access.admit(ss.Context(), info.FullMethod, nil); err != nil {
 			return ebbv1grpc.Status(err)
 		}
@@ -274,15 +274,15 @@ func (s *Services) streams(m *metrics, srv any, ss grpc.ServerStream, info *grpc
 	return handler(srv, stream)
 }
 
-// receivingStream looks at the first message of a stream: it is here, and says what the caller wants.
+// receivingStream handles the first message of a stream: it has arrived, and shows what the caller wants.
 type receivingStream struct {
 	grpc.ServerStream
 	services *Services
 	method   string
 	in       *receiving
 	begun    bool
-	// unproven is whether the stream is for nodes, and its caller has not proven that it is one: it was let in because
-	// no token was in force, and ends with its next message after one is.
+	// unproven means that the stream is for nodes, and its caller has not proven that it is one. It was admitted
+	// because no token was in force. It ends with its next message after a token is in force.
 	unproven bool
 }
 
@@ -308,8 +308,8 @@ func (s *receivingStream) RecvMsg(m any) error {
 	return nil
 }
 
-// unary is the one interceptor: a deadline, a latency, a code, and a panic that
-// ends its request and nothing else.
+// unary is the interceptor of methods with one answer: it adds a deadline, a latency and a code. A panic ends only its
+// request.
 func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		start := time.Now()

@@ -19,22 +19,22 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// authorizationKey is where callers show a token.
+// authorizationKey is the key under which callers send a token.
 const authorizationKey = "authorization"
 
-// AccessConfig is what Access works with.
+// AccessConfig configures Access.
 type AccessConfig struct {
-	// Tokens returns those that the cluster has now. Required.
+	// Tokens returns the tokens that the cluster has now. Required.
 	Tokens func() *cluster.Tokens
-	// Root are texts of tokens that may do everything on this node, and prove that a caller is another node: all nodes
-	// have the same ones. Proofs by each are accepted; the first is what this node's own proofs are by.
+	// Root are texts of tokens that may do everything on this node, and prove that a caller is another node. All nodes
+	// have the same ones. Proofs by each are accepted; this node's own proofs are by the first.
 	Root []string
-	// Secrets prove that a caller is another node, like Root, and are no tokens.
+	// Secrets prove that a caller is another node, like Root, but are no tokens.
 	Secrets []string
-	// Known reports whether this node has heard which tokens the cluster has; always when nil.
+	// Known reports whether this node has received the cluster's tokens; always when nil.
 	Known func() bool
-	// Certified is whether no caller gets in without a certificate. Then its roles are all that a caller without a
-	// token may do.
+	// Certified means that no caller is admitted without a certificate. Then a caller without a token has only the
+	// roles of its certificate.
 	Certified bool
 	// Node is the name of this node.
 	Node string
@@ -42,26 +42,26 @@ type AccessConfig struct {
 	Audit *slog.Logger
 	// Now is time.Now when nil.
 	Now func() time.Time
-	// Registerer counts denials; not when nil.
+	// Registerer registers the counters of denials; none when nil.
 	Registerer prometheus.Registerer
 }
 
-// Access decides who may do what. Nil lets everybody do everything, and so does one that knows no token.
+// Access decides who may do what. Nil allows everybody everything, and so does an Access without tokens (see InForce).
 type Access struct {
 	cfg    AccessConfig
 	root   map[cluster.TokenHash]bool
 	keys   peerKeys
 	denied *prometheus.CounterVec
-	// unproven counts callers that say that they are nodes and are not believed, by reason.
+	// unproven counts callers that claim to be nodes and are not believed, by reason.
 	unproven    *prometheus.CounterVec
 	unprovenBy  map[proofFault]prometheus.Counter // those of unproven
 	limit       limiter
-	auditWriter *auditWriter // nil: nothing is written down
+	auditWriter *auditWriter // nil: nothing is logged
 	// auditor merges actions on data where there are many; nil if auditWriter is nil
 	auditor *recordMerger
 }
 
-// rootToken is that of a caller that shows a token of a file.
+// rootToken is the token of a caller that shows a text of AccessConfig.Root.
 var rootToken = cluster.Operator(proto.NameRoot)
 
 // NewAccess returns an Access.
@@ -108,11 +108,11 @@ func (a *Access) InForce() bool {
 	return a != nil && (a.Guarded() || a.cfg.Tokens().Len() > 0)
 }
 
-// known reports whether InForce is of the cluster as it is, and not as it was when this node last ran.
+// known reports whether InForce describes the cluster as it is, and not as it was when this node last ran.
 func (a *Access) known() bool { return a == nil || a.cfg.Known == nil || a.cfg.Known() }
 
-// Guarded reports whether they need one even if the cluster has none: a caller that is known in another way can make
-// one then.
+// Guarded reports whether callers need a token even if the cluster has none. A caller that is known in another way can
+// then make one.
 func (a *Access) Guarded() bool { return len(a.root) > 0 || a.cfg.Certified }
 
 func (a *Access) now() time.Time {
@@ -122,26 +122,27 @@ func (a *Access) now() time.Time {
 	return a.cfg.Now()
 }
 
-// caller is who asks: the holder of a token, a node for itself, or anyone. Another node may have passed the request on.
+// caller is the caller of a request: the holder of a token, a node for itself, or anyone. Another node may have
+// forwarded the request.
 type caller struct {
 	token *cluster.Token
-	node  bool   // another node calls, which has proven that it is one: for itself, or for whom the rest says
-	own   bool   // for itself
-	shown string // what was shown where no token is known, as it is passed on to others
+	node  bool   // another node calls, and has proven that it is one: for itself, or for the caller of the other fields
+	own   bool   // the node calls for itself
+	shown string // what was shown while no tokens are in force, as it is forwarded to others
 	from  string // address, over HTTP
 	path  string // where the request went, over HTTP, as the audit log shows it
 
-	peer     string       // the node that the caller says it is, proven or not
-	evidence evidence     // of that, if node
+	peer     string       // the node that the caller claims to be, proven or not
+	evidence evidence     // for that, if node
 	unproven proofFailure // why peer is not believed, if not node
 }
 
 type callerKey struct{}
 
-// anyone is a caller who has shown nothing.
+// anyone is a caller that has shown nothing.
 var anyone caller
 
-// callerOf returns who asks; it is never nil.
+// callerOf returns the caller; it is never nil.
 func callerOf(ctx context.Context) *caller {
 	if c, ok := ctx.Value(callerKey{}).(*caller); ok {
 		return c
@@ -149,7 +150,7 @@ func callerOf(ctx context.Context) *caller {
 	return &anyone
 }
 
-// name is how the audit log calls a caller.
+// name is the caller's name in the audit log.
 func (c *caller) name() string {
 	switch {
 	case c.token != nil:
@@ -160,7 +161,7 @@ func (c *caller) name() string {
 	return proto.NameAnyone
 }
 
-// knownBy says how the identity of a caller is known, for the audit log.
+// knownBy is how the identity of a caller is known, for the audit log.
 func (c *caller) knownBy() string {
 	how := "nothing"
 	switch {
@@ -190,7 +191,7 @@ func (c *caller) noToken() error {
 	return errNoToken()
 }
 
-// needs refuses a caller who has not that role in a namespace.
+// needs refuses a caller that lacks a role in a namespace.
 func (c *caller) needs(role ebbv1.Role, namespace string) error {
 	if c.token.May(role, namespace) {
 		return nil
@@ -212,7 +213,7 @@ func (c *caller) shows() string {
 	return "token " + c.token.Name
 }
 
-// hintOf says where a role comes from that the caller lacks.
+// hintOf is a hint on where a caller gets a role that it lacks.
 func (c *caller) hintOf(grant string) string {
 	hint := "an operator makes a token that has: ebb token create NAME --role " + grant
 	if strings.HasPrefix(c.token.Name, certified) {
@@ -243,7 +244,7 @@ func first(md metadata.MD, key string) string {
 
 const bearer = "bearer "
 
-// bearerOf is the token that stands behind "authorization".
+// bearerOf returns the token in the value of "authorization".
 func bearerOf(authorization string) (text string, ok bool) {
 	if len(authorization) <= len(bearer) || !strings.EqualFold(authorization[:len(bearer)], bearer) {
 		return "", false
@@ -251,8 +252,8 @@ func bearerOf(authorization string) (text string, ok bool) {
 	return strings.TrimSpace(authorization[len(bearer):]), true
 }
 
-// show finds the token of what stands behind "authorization", or without any what the caller's certificate says. Where
-// no token is known, none is wrong: others may know it.
+// show finds the token in the value of "authorization". Without a value it takes the roles of the caller's certificate.
+// While no tokens are in force here, it refuses none: other nodes may know the token.
 func (a *Access) show(ctx context.Context, authorization string, c *caller) error {
 	if !a.InForce() {
 		c.shown = shownBy(ctx, authorization)
@@ -296,7 +297,7 @@ func (a *Access) lasts(t *cluster.Token) error {
 	return nil
 }
 
-// welcome says who begins a stream, and refuses a caller that its method is not for.
+// welcome identifies the caller that begins a stream, and refuses a caller that the method is not for.
 func (a *Access) welcome(r *receipt, info *tap.Info) error {
 	err := a.identify(r, info.FullMethodName, info.Header, &r.caller)
 	if err == nil && a.InForce() {
@@ -310,7 +311,7 @@ func (a *Access) welcome(r *receipt, info *tap.Info) error {
 	return err
 }
 
-// mayBegin refuses a caller who may not call a method at all, whatever the request says.
+// mayBegin refuses a caller that may not call a method at all, regardless of the request.
 func (c *caller) mayBegin(method string) error {
 	r := rules[method]
 	switch {
@@ -326,8 +327,8 @@ func (c *caller) mayBegin(method string) error {
 	return nil
 }
 
-// begin refuses a caller over HTTP who may not call a method at all, or not in the namespace that the path names,
-// before the body is read. An empty namespace is one that the path does not name.
+// begin refuses a caller over HTTP before the body is read, if it may not call the method at all, or not in namespace.
+// namespace is empty if the path names none.
 func (a *Access) begin(ctx context.Context, method, namespace string) error {
 	if !a.InForce() {
 		return nil
@@ -346,9 +347,9 @@ func (a *Access) begin(ctx context.Context, method, namespace string) error {
 	return err
 }
 
-// identifyHTTP returns the context of a request with who asks. It refuses a caller that has to show a token and has
-// none: nothing of a body is read for an unknown caller. All that is served at the HTTP doors after it has a rule that
-// asks for a token. The path is one of this pattern.
+// identifyHTTP returns the context of a request, with its caller. It refuses a caller that needs a token and has none,
+// so no body is read for an unknown caller. Everything that the HTTP interfaces serve after it has a rule that requires
+// a token. pattern is the pattern of the path.
 func (a *Access) identifyHTTP(r *http.Request, pattern string) (context.Context, error) {
 	if a == nil {
 		return r.Context(), nil
@@ -367,10 +368,10 @@ func (a *Access) identifyHTTP(r *http.Request, pattern string) (context.Context,
 	return ctx, err
 }
 
-// httpAction is how the audit log names a request over HTTP.
+// httpAction is the name of an HTTP request in the audit log.
 func httpAction(r *http.Request, pattern string) string { return clip(r.Method) + " " + pattern }
 
-// admit refuses what a caller may not do.
+// admit refuses a request that its caller is not allowed to make.
 func (a *Access) admit(ctx context.Context, method string, req any) error {
 	if !a.InForce() {
 		return nil
@@ -386,8 +387,8 @@ func (a *Access) admit(ctx context.Context, method string, req any) error {
 	return err
 }
 
-// recognise finds out who a caller is, by what it showed when its call began before tokens came into force. It changes
-// c: nothing else may read c yet, as the calls do that a handler makes for it.
+// recognise identifies a caller by what it showed when its call began, before tokens were in force. It changes c, so
+// nothing else may read c yet, such as the calls that a handler makes for the caller.
 func (a *Access) recognise(c *caller) error {
 	if c.token != nil || c.own || c.shown == "" {
 		return nil
@@ -422,7 +423,7 @@ func errNoToken() error {
 		WithHint("with `ebb`: --token-file FILE or EBB_TOKEN; with the SDK: WithToken; over HTTP: the header Authorization: Bearer TOKEN; a certificate with roles stands for one")
 }
 
-// commandCheck returns what says of each command of a request whether the caller may apply it; nil if all may be.
+// commandCheck returns a func that checks whether the caller may apply a command of a request; nil if all are allowed.
 func (s *Services) commandCheck(ctx context.Context) func(command []byte) error {
 	c := callerOf(ctx)
 	if !s.Access.InForce() || c.own {
@@ -445,8 +446,8 @@ func (s *Services) commandCheck(ctx context.Context) func(command []byte) error 
 	}
 }
 
-// still refuses a caller whose token has ended since a stream began, and one without a token where callers need one by
-// now.
+// still refuses a caller whose token has ended since a stream began. It also refuses a caller without a token if
+// callers need one by now.
 func (s *Services) still(ctx context.Context, method string, req any) error {
 	a, c := s.Access, callerOf(ctx)
 	if !a.InForce() || c.own {

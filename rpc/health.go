@@ -16,10 +16,11 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// healthPoll is how often a health watcher's answer is looked at again.
+// healthPoll is how often the answer of a health watch is checked again.
 const healthPoll = time.Second
 
-// healthWatchesMax is how many watches of health a door has at a time, and how many of one host: they need no token.
+// healthWatchesMax is how many health watches an interface has at a time, and healthWatchesOfHostMax how many of them
+// are of one host. The limits exist because these watches need no token.
 const (
 	healthWatchesMax       = 2_000
 	healthWatchesOfHostMax = 200
@@ -47,7 +48,7 @@ func newHealth(ready func() error, r prometheus.Registerer) *healthServer {
 	return h
 }
 
-// enter counts a watch in; leave counts it out.
+// enter adds a watch to the count; leave removes it.
 func (h *healthServer) enter(ctx context.Context) (leave func(), err error) {
 	var host string
 	if p, ok := peer.FromContext(ctx); ok {

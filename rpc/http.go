@@ -18,8 +18,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// NewHTTP returns the public HTTP handler: every method of service Ebb as JSON
-// under /v1/, its OpenAPI document at /openapi.json, and the doors of other programs.
+// NewHTTP returns the public HTTP handler: every method of service Ebb as JSON under /v1/, its OpenAPI document at
+// /openapi.json, and the HTTP interfaces of other programs.
 func NewHTTP(s Services) http.Handler {
 	if s.Watches == nil {
 		s.Watches = NewWatches(s.Registerer)
@@ -37,8 +37,8 @@ func NewHTTP(s Services) http.Handler {
 	return h
 }
 
-// httpServer tells the doors apart by path. It does not use http.ServeMux,
-// whose cleaning of paths would turn the key a//b into a/b.
+// httpServer selects the interface by path. It does not use http.ServeMux, which cleans paths and would turn the key
+// a//b into a/b.
 type httpServer struct {
 	*Services
 	ebb     *ebbServer
@@ -106,8 +106,8 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// checkPage refuses what a web page of another origin asks. What it may not ask depends on the route or the operation,
-// if the request has one.
+// checkPage refuses requests of web pages of another origin. What it refuses depends on the route or the operation, if
+// the request has one.
 func (h *httpServer) checkPage(r *http.Request, rt *route, op doorOp) *pageError {
 	pattern, does := "/...", reads
 	switch {
@@ -122,7 +122,7 @@ func (h *httpServer) checkPage(r *http.Request, rt *route, op doorOp) *pageError
 	return h.pages.check(r, pattern, does)
 }
 
-// serveRoute is to HTTP what the interceptor is to gRPC.
+// serveRoute does for HTTP what the interceptor does for gRPC.
 func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *route, values pathValues) {
 	start := time.Now()
 	name := rt.method + " " + rt.pattern
@@ -162,7 +162,7 @@ func (h *httpServer) call(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return rt.serve(ctx, h.ebb, c)
 }
 
-// taken takes a request apart.
+// taken decodes a request.
 func (h *httpServer) taken(ctx context.Context, w http.ResponseWriter, r *http.Request, rt *route, values pathValues) (*call, error) {
 	query, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -192,8 +192,8 @@ func (h *httpServer) taken(ctx context.Context, w http.ResponseWriter, r *http.R
 	return c, nil
 }
 
-// awaitAnswer has the connection last until an answer can have been written. The server's own limits are shorter than
-// some callers wait, and when time to read is over, the request ends too.
+// awaitAnswer extends the timeouts of the connection until an answer can have been written. The server's own timeouts
+// are shorter than some callers wait. When the time to read is over, the request ends too.
 func awaitAnswer(ctx context.Context, w http.ResponseWriter) {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) > DefaultTimeout {
 		rc := http.NewResponseController(w)
@@ -205,8 +205,8 @@ func awaitAnswer(ctx context.Context, w http.ResponseWriter) {
 // writeMax is how long an answer that took longer than DefaultTimeout may take to be written.
 const writeMax = 30 * time.Second
 
-// checkIdempotencyHeader refuses a key in a header, which would be ignored: a repetition would count twice. A key has
-// the time at which it was made, for which a header has no place.
+// checkIdempotencyHeader refuses an idempotency key in a header, where it would be ignored: a retry would count twice.
+// A key includes the time at which it was made, for which a header has no place.
 func checkIdempotencyHeader(r *http.Request, rt *route) error {
 	fields := rt.body.ProtoReflect().Descriptor().Fields()
 	if r.Header.Get("Idempotency-Key") == "" || fields.ByName("idempotency_key") == nil {
@@ -216,8 +216,8 @@ func checkIdempotencyHeader(r *http.Request, rt *route) error {
 		WithHint(`write it as "idempotency_key": ` + idempotencyForm)
 }
 
-// readBody reads at most a message's worth, for as long as ctx lasts, and no longer than DefaultTimeout: DEADLINE when
-// that is too short for the caller. The connection is then of no more use.
+// readBody reads at most the bytes of one message, for as long as ctx lasts, and no longer than DefaultTimeout. It
+// returns DEADLINE when that is too short for the caller. Then the connection cannot be used again.
 func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, proto.ErrBadRequest.Errorf("content encoding %s is not supported", quote(enc))
@@ -247,10 +247,10 @@ func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]by
 	return b, nil
 }
 
-// bodyBytesFirst is how much of a body is made room for before any of it is here.
+// bodyBytesFirst is how many bytes are allocated for a body before any of it has arrived.
 const bodyBytesFirst = 4 << 10
 
-// readCharged reads all of a body. What it makes room for is charged first.
+// readCharged reads all of a body. It charges for memory before it allocates it.
 func readCharged(c *charge, body io.Reader) (b []byte, err error) {
 	arriving := int64(0) // bytes that count as arriving, which are part of the charge
 	defer func() { c.arrived(arriving) }()
@@ -292,7 +292,7 @@ func parseQuery(raw string) (url.Values, error) {
 	return q, nil
 }
 
-// writeMessage writes nothing when m has no JSON, so that an error still can be.
+// writeMessage writes nothing when m has no JSON, so that an error can still be written.
 func writeMessage(ctx context.Context, w http.ResponseWriter, m protobuf.Message) error {
 	if resp, ok := m.(*ebbv1.IncrementResponse); ok && nothingApplied(resp) {
 		return &refusedBatch{resp}
@@ -305,20 +305,19 @@ func writeMessage(ctx context.Context, w http.ResponseWriter, m protobuf.Message
 	return nil
 }
 
-// nothingApplied recognises a batch that was refused to the last increment, which
-// to HTTP callers is an error.
+// nothingApplied reports whether all increments of a batch were refused, which is an error for HTTP callers.
 func nothingApplied(resp *ebbv1.IncrementResponse) bool {
 	return resp.GetApplied() == 0 && resp.GetDuplicates() == 0 && len(resp.GetRefused()) > 0
 }
 
-// refusedBatch is such a batch as an error: that of its first increment.
+// refusedBatch is such a batch as an error: the error of its first increment.
 type refusedBatch struct{ resp *ebbv1.IncrementResponse }
 
 func (r *refusedBatch) Error() string { return r.Unwrap().Error() }
 
 func (r *refusedBatch) Unwrap() error { return proto.FromWire(r.resp.GetRefused()[0].GetError()) }
 
-// appendMembers adds all the refusals to an object that has the error already.
+// appendMembers adds all refusals to an object that has the error already.
 func (r *refusedBatch) appendMembers(b []byte) []byte {
 	body, err := appendJSON(nil, r.resp)
 	if err != nil {

@@ -40,8 +40,8 @@ func appendJSON(b []byte, m protobuf.Message) ([]byte, error) {
 	return w.b, err
 }
 
-// jsonWriter appends to b. Its path says where it is, for errors. grow charges for memory, when there are more than
-// room bytes; nil charges nothing.
+// jsonWriter appends JSON to b. Its path is the current place, for errors. grow charges for memory when there are more
+// than room bytes; nil charges nothing.
 type jsonWriter struct {
 	b    []byte
 	path jsonPath
@@ -96,10 +96,10 @@ func (w *jsonWriter) message(m protoreflect.Message) error {
 	return nil
 }
 
-// base64Suffix is what the name of a field ends in whose value is no text.
+// base64Suffix ends the name of a field whose value is not text.
 const base64Suffix = "_base64"
 
-// isBinary says that a value has no text. Those of lists have none of their own names to say so.
+// isBinary reports whether a value is not text. Elements of a list have no name of their own that could show it.
 func isBinary(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 	return fd.Kind() == protoreflect.BytesKind && !fd.IsList() && !utf8.Valid(v.Bytes())
 }
@@ -168,7 +168,7 @@ func (w *jsonWriter) bytes(b []byte) error {
 	return nil
 }
 
-// isBits recognises 64 random bits, for which a number would be wrong nearly always.
+// isBits reports whether a field has 64 random bits. As a JSON number they would nearly always be wrong.
 func isBits(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.Fixed64Kind || fd.Name() == "hash_seed"
 }
@@ -251,7 +251,7 @@ func appendErrorJSON(b []byte, e *ebbv1.Error) []byte {
 	return append(b, '}')
 }
 
-// enumText is the value's name without the enum's own: "half_life".
+// enumText is the name of a value without the prefix of the enum: "half_life".
 func enumText(ed protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string {
 	v := ed.Values().ByNumber(n)
 	if v == nil {
@@ -264,7 +264,7 @@ func enumPrefix(ed protoreflect.EnumDescriptor) string {
 	return strings.TrimSuffix(string(ed.Values().ByNumber(0).Name()), "UNSPECIFIED")
 }
 
-// enumNames are the texts of an enum's values, but for the unspecified one.
+// enumNames are the texts of an enum's values, except the unspecified one.
 func enumNames(ed protoreflect.EnumDescriptor) []string {
 	var names []string
 	for i := range ed.Values().Len() {
@@ -275,7 +275,7 @@ func enumNames(ed protoreflect.EnumDescriptor) []string {
 	return names
 }
 
-// hexHead shows the start of bytes that are no text.
+// hexHead shows the start of bytes that are not text.
 func hexHead(b []byte) string {
 	const head = 16
 	if len(b) > head {
@@ -284,7 +284,7 @@ func hexHead(b []byte) string {
 	return hex.EncodeToString(b)
 }
 
-// jsonPath is where in a document one is: increments[3].amount.
+// jsonPath is a place in a document: increments[3].amount.
 type jsonPath []byte
 
 func (p *jsonPath) push(name string) (mark int) {
@@ -306,7 +306,7 @@ func (p *jsonPath) pushIndex(i int) (mark int) {
 
 func (p *jsonPath) pop(mark int) { *p = (*p)[:mark] }
 
-// text names the place, without the middle where it is deep: an error is to be read.
+// text names the place. It leaves out the middle of a deep place, so that errors stay readable.
 func (p jsonPath) text() string {
 	const end = 100
 	switch {

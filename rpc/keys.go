@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Keys does what is done with keys themselves, on whatever shards they are.
+// Keys has the operations on whole keys, in any shards.
 type Keys interface {
 	Delete(context.Context, *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error)
 	Expire(context.Context, *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error)

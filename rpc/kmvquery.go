@@ -21,13 +21,13 @@ type kmvQuery struct {
 	set    []*kmvQuery
 }
 
-// kmvDepthMax bounds how deep queries stand in each other, and kmvTermsMax how many keys and sets there are.
+// kmvDepthMax bounds how deep queries are nested, and kmvTermsMax how many keys and sets there are.
 const (
 	kmvDepthMax = 32
 	kmvTermsMax = proto.BitTermsMax / 2
 )
 
-// What gocountme says of a query that it does not answer.
+// Texts of gocountme for a query that it does not answer.
 const (
 	kmvBoth           = "Both keys and set are specified in query"
 	kmvOneCardinality = "Method 'cardinality' can only take in one data source"
@@ -37,7 +37,7 @@ const (
 	kmvTwo            = "Method requires 2+ sets or keys"
 )
 
-// parseKMVQuery reads a query. Members that it does not know are left out.
+// parseKMVQuery reads a query. It ignores members that it does not know.
 func parseKMVQuery(text string) (*kmvQuery, *proto.Error) {
 	l, err := newLexer([]byte(text))
 	if err != nil {
@@ -174,7 +174,7 @@ func keyOf(key string) *ebbv1.BitmapExpr {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(key)}}
 }
 
-// distinctTerms leaves out the keys that are named before.
+// distinctTerms leaves out keys that were named before.
 func distinctTerms(terms []kmvTerm) []kmvTerm {
 	seen := map[string]bool{}
 	var out []kmvTerm
@@ -189,7 +189,7 @@ func distinctTerms(terms []kmvTerm) []kmvTerm {
 	return out
 }
 
-// operands are what a query is about.
+// operands returns the sets that a query is about.
 func (q *kmvQuery) operands() ([]kmvTerm, *doorError) {
 	if len(q.keys) > 0 && len(q.set) > 0 {
 		return nil, said(kmvBoth, proto.ErrBadQuery)
@@ -215,7 +215,7 @@ func (q *kmvQuery) operands() ([]kmvTerm, *doorError) {
 	return terms, nil
 }
 
-// check refuses a method that is not known, or that is about another number of sets.
+// check refuses an unknown method, and a method with a wrong number of sets.
 func (q *kmvQuery) check(terms []kmvTerm) *doorError {
 	switch q.method {
 	case "get":
@@ -236,7 +236,7 @@ func (q *kmvQuery) check(terms []kmvTerm) *doorError {
 	return nil
 }
 
-// setOf is the set that a query answers with, if it does.
+// setOf returns the set that a query answers with, if its answer is a set.
 func (q *kmvQuery) setOf(terms []kmvTerm) (kmvTerm, bool) {
 	list := &ebbv1.BitmapExprs{}
 	for _, t := range distinctTerms(terms) {
@@ -261,7 +261,7 @@ func joined(terms []kmvTerm, with string) string {
 	return strings.Join(names, with)
 }
 
-// kmvResult is what a query answers with.
+// kmvResult is the answer of a query.
 type kmvResult struct {
 	key    string
 	set    *kmvSet

@@ -12,10 +12,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// metrics counts and times the requests of one door. The zero value keeps nothing.
+// metrics counts and times the requests of one interface. The zero value counts nothing.
 //
-// The hot path takes one read lock-free load of a method's meter and one of its
-// counter of successes; everything else is looked up when it is first needed.
+// The hot path makes one lock-free read of a method's meter and one of its counter of successes. Everything else is
+// looked up when it is first needed.
 type metrics struct {
 	door    string
 	seconds *prometheus.HistogramVec
@@ -34,7 +34,7 @@ var latencyBuckets = []float64{
 	50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5,
 }
 
-// newMetrics registers the metrics, or finds them when another door did.
+// newMetrics registers the metrics, or finds them when another interface has registered them.
 func newMetrics(door string, r prometheus.Registerer) *metrics {
 	m := &metrics{door: door}
 	if r == nil {

@@ -9,20 +9,20 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// microsLeast is the smallest number that is taken for a time in microseconds, but for 0 and 1, the beginning of 1970:
-// it is that of 1973-03-03. All times up to the year 5138 are below it in milliseconds, and so are those in seconds: of
-// what is that small, nothing says which unit is meant. Earlier times are read and written in RFC 3339.
+// microsLeast is the smallest number that is accepted as a time in microseconds, except 0 and 1, the beginning of 1970.
+// It is a time of 1973-03-03. Times up to the year 5138 in milliseconds are below it, and so are times in seconds. So
+// the unit of a smaller number is unclear. Earlier times are read and written in RFC 3339.
 const microsLeast = 100_000_000_000_000
 
-// isWritten tells the times that callers write: of those, a number must be in microseconds.
+// isWritten reports whether a field is a time that callers write: a number there must be in microseconds.
 func isWritten(fd protoreflect.FieldDescriptor) bool {
 	return isMoment(fd) || fd.FullName() == "ebb.v1.IdempotencyKey.issued_at_us" || fd.FullName() == "ebb.v1.CreateTokenRequest.expires_us"
 }
 
-// isEarly reports whether a time in microseconds has no number that would be read again.
+// isEarly reports whether a time in microseconds is too early to be read again as a number.
 func isEarly(n int64) bool { return n > 1 && n < microsLeast }
 
-// checkMicros refuses a number that is no time in microseconds, with what it may have been meant for.
+// checkMicros refuses a number that is no time in microseconds. The error names the time that may have been meant.
 func checkMicros(n int64) *proto.Error {
 	if !isEarly(n) { // others are refused where times are
 		return nil

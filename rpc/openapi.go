@@ -12,8 +12,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// OpenAPI returns the OpenAPI 3 document of the HTTP/JSON door, made from the
-// routes and the descriptors of their messages. The caller does not change it.
+// OpenAPI returns the OpenAPI 3 document of the HTTP/JSON interface, made from the routes and the descriptors of their
+// messages. The caller must not change it.
 func OpenAPI() []byte { return openAPI() }
 
 var openAPI = sync.OnceValue(func() []byte {
@@ -30,7 +30,7 @@ var openAPI = sync.OnceValue(func() []byte {
 			"schemas":         schemas,
 			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}},
 		},
-		"security": []object{{"token": []string{}}, {}}, // a cluster without tokens wants none
+		"security": []object{{"token": []string{}}, {}}, // a cluster without tokens needs none
 	}, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("openapi: %v", err)) // nothing in it can fail
@@ -113,7 +113,7 @@ func errorAnswer(schemas object) object {
 	return object{"type": "object", "properties": object{"error": ref}, "required": []string{"error"}}
 }
 
-// schemaRef refers to the schema of a message, and makes it when it is new.
+// schemaRef returns a reference to the schema of a message, and makes the schema when it is new.
 func schemaRef(md protoreflect.MessageDescriptor, schemas object) object {
 	name := string(md.Name())
 	if _, ok := schemas[name]; !ok {

@@ -20,9 +20,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Metadata of calls between nodes. A node that asks for a client says for whom, and the receiver goes by that, not by
-// what the other node has let pass. A caller that does not prove that it is a node is an ordinary caller, whatever it
-// says here.
+// Metadata of calls between nodes. A node that asks for a client names the client. The receiver decides by the rights
+// of that client, and does not rely on the checks of the other node. A caller that does not prove that it is a node is
+// an ordinary caller, whatever it sends here.
 //
 //	ebb-peer    NAME [MS PROOF]   the node that calls; without TLS also when, and a proof by its root token,
 //	                              or else by its cluster secret
@@ -38,20 +38,20 @@ const (
 	originKey = "ebb-origin"
 )
 
-// hashed begins the origin of a token by its hash. No token has such a name.
+// hashed is the prefix of the origin of a token that is named by its hash. No token has such a name.
 const hashed = "sha256:"
 
 // ProofLife is how long a proof holds, and how far the clocks of two nodes may differ.
 const ProofLife = 5 * time.Minute
 
-// statement is what a proof is of: one call, to one node, for one origin, at one time. A caller that overhears a proof,
-// or is dialled by mistake, can use it at no other node, for no other method and no other origin, and not for long.
+// statement is what a proof proves: one call, to one node, for one origin, at one time. A caller that intercepts a
+// proof, or is dialled by mistake, can use it for no other node, method or origin, and not for long.
 type statement struct {
 	from, to, method, origin string
 	ms                       int64 // since 1970
 }
 
-// proof shows that a node has a key, and does not reveal it.
+// proof proves that a node has a key, and does not reveal the key.
 func (s statement) proof(key string) string {
 	mac := hmac.New(sha256.New, []byte(key))
 	fmt.Fprintf(mac, "ebb node\n%s\n%s\n%s\n%s\n%d", s.from, s.to, s.method, s.origin, s.ms) // no header has a line break in it
@@ -60,13 +60,13 @@ func (s statement) proof(key string) string {
 
 // peerKeys are the keys by which nodes without TLS prove to each other that they are nodes.
 type peerKeys struct {
-	root, secrets []string // the first of each is what this node's own proofs are by
+	root, secrets []string // this node's own proofs are by the first of each
 }
 
 func (k peerKeys) none() bool { return len(k.root)+len(k.secrets) == 0 }
 
-// sent are the proofs of a statement that this node sends. A build before storage version 8 looks at the first alone,
-// and accepts root tokens alone.
+// sent returns the proofs of a statement that this node sends. A build before storage version 8 checks only the first,
+// and accepts only root tokens.
 func (k peerKeys) sent(s statement) (proofs []string) {
 	for _, keys := range [][]string{k.root, k.secrets} {
 		if len(keys) > 0 {
@@ -94,7 +94,7 @@ func (k peerKeys) accepts(s statement, proofs ...string) (kind evidence, ok bool
 	return "", false
 }
 
-// fingerprint names a key of at least proto.TokenLenMin random characters, and does not reveal it.
+// fingerprint identifies a key of at least proto.TokenLenMin random characters, and does not reveal it.
 func fingerprint(key string) string {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte("ebb fingerprint"))
@@ -115,7 +115,7 @@ func (a *Access) ProofKeys() (shown, accepted []string) {
 	return shown, accepted
 }
 
-// evidence is how a caller has shown that it is a node, as the audit log names it.
+// evidence is how a caller has proven that it is a node, as the audit log names it.
 type evidence string
 
 const (
@@ -124,8 +124,8 @@ const (
 	bySecret      evidence = "proof by a cluster secret"
 )
 
-// proofFailure is why a caller that says that it is a node is not believed. The words of the refusal are made when
-// there is one: in a cluster without tokens and proofs all nodes call like this.
+// proofFailure is why a caller that claims to be a node is not believed. The text of the refusal is made only when
+// there is a refusal: in a cluster without tokens and proofs all nodes call like this.
 type proofFailure struct {
 	why proofFault
 	off time.Duration // of faultClock: how far the clock of the caller is behind this node's
@@ -143,7 +143,7 @@ const (
 
 var proofFaults = []proofFault{faultNoKey, faultNoProof, faultUnknownKey, faultClock, faultNoCertificate}
 
-// refusal is the error of a caller without a token that says that it is a node. The caller has chosen its name.
+// refusal is the error of a caller without a token that claims to be a node. The caller has chosen the name.
 func (d proofFailure) refusal(name string) error {
 	e := proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and does not prove it", name)
 	switch d.why {
@@ -165,8 +165,8 @@ func (d proofFailure) refusal(name string) error {
 	return e.WithHint(proto.HintProofs)
 }
 
-// identify finds out who calls, by the metadata of a gRPC call. It refuses what is shown and wrong. A caller that shows
-// nothing is anyone. A caller that says without proof that it is a node is judged by what else it shows.
+// identify identifies the caller by the metadata of a gRPC call. It refuses wrong credentials. A caller without
+// credentials is anyone. A caller that claims without proof to be a node is judged by its other credentials.
 func (a *Access) identify(ctx context.Context, method string, md metadata.MD, c *caller) error {
 	claim := first(md, peerKey)
 	if claim == "" {
@@ -188,9 +188,9 @@ func (a *Access) identify(ctx context.Context, method string, md metadata.MD, c 
 // itself.
 func ProvenNode(ctx context.Context) bool { return callerOf(ctx).own }
 
-// prove says why a caller is not believed to be a node: over TLS it needs the certificate of one, and otherwise a proof
-// by a key of this node's. A node without TLS and without keys believes none, also while no tokens are in force: its
-// callers may do everything then, but it lends them no other name.
+// prove returns why a caller is not believed to be a node. Over TLS the caller needs the certificate of a node,
+// otherwise a proof by a key of this node. A node without TLS and without keys believes no caller, even while no tokens
+// are in force. Then its callers may do everything, but under no other name.
 func (a *Access) prove(ctx context.Context, s statement, rest, more string, c *caller) proofFailure {
 	if trust.Encrypted(ctx) {
 		who, ok := trust.From(ctx)
@@ -219,7 +219,7 @@ func (a *Access) prove(ctx context.Context, s statement, rest, more string, c *c
 	return proofFailure{}
 }
 
-// originate finds out for whom another node asks.
+// originate identifies the caller for which another node asks.
 func (a *Access) originate(origin string, c *caller) error {
 	switch {
 	case origin == proto.NameNode:
@@ -254,7 +254,7 @@ func (a *Access) originate(origin string, c *caller) error {
 	return a.lasts(t)
 }
 
-// shownBy is what others hear of a caller whose token or certificate means nothing here; "" if there is none.
+// shownBy is what is forwarded about a caller whose token or certificate is not checked here; "" if there is none.
 func shownBy(ctx context.Context, authorization string) string {
 	if authorization != "" {
 		text, ok := bearerOf(authorization)
@@ -270,7 +270,7 @@ func shownBy(ctx context.Context, authorization string) string {
 	return ""
 }
 
-// origin is what other nodes hear of a caller.
+// origin is the caller's name in calls to other nodes.
 func (c *caller) origin() string {
 	switch {
 	case c.token != nil:
@@ -283,14 +283,14 @@ func (c *caller) origin() string {
 	return proto.NameAnyone
 }
 
-// nodeCredentials are what a node shows others: that it is one, and for whom it asks.
+// nodeCredentials are what a node sends to other nodes: that it is a node, and for whom it asks.
 type nodeCredentials struct{ a *Access }
 
-// Credentials returns what calls to other nodes carry. The authority of a connection is the name of the node.
+// Credentials returns the credentials of calls to other nodes. The authority of a connection is the name of the node.
 func (a *Access) Credentials() credentials.PerRPCCredentials { return nodeCredentials{a} }
 
-// GetRequestMetadata implements credentials.PerRPCCredentials. What is asked on behalf of a request has its context;
-// the rest is the node's own.
+// GetRequestMetadata implements credentials.PerRPCCredentials. A call for a request has the context of the request; the
+// other calls are the node's own.
 func (n nodeCredentials) GetRequestMetadata(ctx context.Context, uri ...string) (map[string]string, error) {
 	origin := proto.NameNode
 	if c, ok := ctx.Value(callerKey{}).(*caller); ok {
@@ -318,5 +318,5 @@ func encrypted(info credentials.AuthInfo) bool {
 	return info != nil && info.AuthType() == credentials.TLSInfo{}.AuthType()
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials. Whoever wants it uses TLS.
+// RequireTransportSecurity implements credentials.PerRPCCredentials. TLS is optional.
 func (nodeCredentials) RequireTransportSecurity() bool { return false }

@@ -18,7 +18,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// What the answer to a request takes is charged from before it is built until it has left the node:
+// The memory of an answer is charged from before the answer is built until it has left the node:
 //
 //	shards      each answer, before it is built                     node/take.go
 //	coordinator answers of other nodes, before they are asked       cluster/answers.go
@@ -27,8 +27,8 @@ import (
 //
 // The last step matters: a client that does not read leaves its answer in the memory of the node.
 
-// answersMax is how many bytes of memory the finished answers of one request for questions take: an answer of
-// proto.MessageBytesMax takes less when it is decoded.
+// answersMax is how many bytes of memory the finished answers of one request for questions may take. A decoded answer
+// of proto.MessageBytesMax takes less.
 const answersMax = 4 * proto.MessageBytesMax
 
 // answerLimit is the limit of the finished answers of a request. Those of shards are limited by what a peer receives,
@@ -40,8 +40,8 @@ func answerLimit(method string) int64 {
 	return 0
 }
 
-// outgoing is a message on its way out. It is measured once: gRPC's own codec would do so again. Its budget is closed
-// when gRPC has written it, or given up.
+// outgoing is a message that is being sent. Its size is computed once; gRPC's own codec would compute it again. Its
+// budget is closed when gRPC has written the message, or given up.
 type outgoing struct {
 	protobuf.Message
 	size   int             // as encoded; the message has its own sizes from when it was computed
@@ -50,7 +50,7 @@ type outgoing struct {
 	door   *Budget         // whose slots it is encoded in
 }
 
-// asks reports whether a method only reads, so that a refusal in place of its answer says nothing wrong.
+// asks reports whether a method only reads, so that a refusal may replace its answer.
 func asks(method string) bool {
 	switch method {
 	case ebbv1grpc.Ebb_Ask_FullMethodName, ebbv1grpc.Ebb_Query_FullMethodName, ebbv1grpc.Ebb_Watch_FullMethodName,
@@ -60,11 +60,11 @@ func asks(method string) bool {
 	return false
 }
 
-// freeAnswer is up to how many encoded bytes an answer is not charged while it leaves.
+// freeAnswer is how many encoded bytes an answer may have that is not charged while it is sent.
 const freeAnswer = 16 << 10
 
-// leaving charges for the encoded message, before it is encoded. It returns what gRPC is to encode. Only questions are
-// refused for want of memory: what else has been asked is done, and a refusal would say that it is not.
+// leaving charges for the encoded message, before it is encoded. It returns what gRPC encodes. Only questions are
+// refused for lack of memory. Other requests are done already, and a refusal would claim that they are not.
 func (s *Services) leaving(ctx context.Context, method string, b *budget.Request, resp any) (any, error) {
 	m, ok := resp.(protobuf.Message)
 	if b == nil || !ok {
@@ -131,9 +131,9 @@ func (o *outgoing) encode(pool mem.BufferPool) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
 }
 
-// heldPool takes the buffers of one answer back, and closes the budget that they were charged to when it has the last.
-// When a connection ends, gRPC forgets what it had yet to send and gives no buffer back; the budget is closed then when
-// the garbage collector finds the pool, to which the buffers belong.
+// heldPool takes back the buffers of one answer, and closes their budget when it has the last. When a connection ends,
+// gRPC drops what it has not sent, and gives no buffer back. Then the budget is closed when the garbage collector finds
+// the pool, to which the buffers belong.
 type heldPool struct {
 	mem.BufferPool
 	budget *budget.Request
@@ -142,8 +142,8 @@ type heldPool struct {
 	slow   *time.Timer
 }
 
-// sendMax is how long a charged answer may wait for its client to read it: as long as over HTTP. Then its connection
-// ends.
+// sendMax is how long a charged answer may wait for its client to read it; it is the same over HTTP. Then the
+// connection ends.
 const sendMax = 40 * time.Second
 
 func newHeldPool(pool mem.BufferPool, b *budget.Request, conn *meteredConn) *heldPool {
@@ -202,19 +202,19 @@ func chargedJSON(ctx context.Context, b []byte, m protobuf.Message) ([]byte, err
 	return w.b, err
 }
 
-// begin gives a request of an HTTP door its budget. The caller closes it when the answer is written.
+// begin gives a request of an HTTP interface its budget. The caller closes the budget when the answer is written.
 func (s *Services) begin(ctx context.Context, answer int64) (context.Context, *budget.Request) {
 	b := s.Answers.Begin(answer)
 	return budget.With(ctx, b), b
 }
 
-// kept is what a watch holds of its last answer, to compare the next with it.
+// kept is the last answer that a watch holds, to compare the next one with it.
 type kept struct {
 	pool *budget.Pool
 	held *budget.Request
 }
 
-// hold charges for an answer in the place of the one before.
+// hold charges for an answer, and releases the one before.
 func (k *kept) hold(ctx context.Context, a *ebbv1.Answer) error {
 	k.close()
 	k.held = k.pool.Begin(0)

@@ -27,9 +27,9 @@ import (
 //
 // No answer has an Access-Control-Allow header, so a page of another origin reads nothing.
 //
-// http.CrossOriginProtection holds GET, HEAD and OPTIONS for safe. Here some of them write, and a read costs work and
-// can be timed. So it is shown each request as a POST, and only a link that a user follows to something readable is
-// excepted.
+// http.CrossOriginProtection treats GET, HEAD and OPTIONS as safe. Here some of them write, and a read costs work and
+// can be timed. So each request is checked as a POST. The only exception is a link that a user follows to something
+// readable.
 type pages struct {
 	hosts   *Hosts
 	access  *Access
@@ -44,7 +44,7 @@ const (
 	reasonContentType = "content_type"
 )
 
-// newPages returns the checks of the door "http" or "admin" of s.
+// newPages returns the checks of one interface of s: "http" or "admin".
 func newPages(door string, s *Services) *pages {
 	p := &pages{hosts: s.Hosts, access: s.Access, door: door}
 	p.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -63,7 +63,7 @@ type pageError struct {
 	err    *proto.Error
 }
 
-// effect is what a request may do, as far as its method and path say.
+// effect is what a request may do, as far as its method and path show.
 type effect int
 
 const (
@@ -72,8 +72,8 @@ const (
 	counts               // writes whatever the method is, also a plain GET
 )
 
-// check refuses a request whose Host is not one of this node, or that a page of another origin sends. The pattern is
-// how the audit log names what was asked.
+// check refuses a request whose Host is not one of this node, or that a page of another origin sends. The pattern names
+// the request in the audit log.
 func (p *pages) check(r *http.Request, pattern string, e effect) *pageError {
 	if !p.hosts.allow(r) {
 		return p.refuse(r, pattern, reasonHost, http.StatusForbidden,
@@ -99,8 +99,8 @@ func (p *pages) check(r *http.Request, pattern string, e effect) *pageError {
 	return p.refuse(r, pattern, reasonCrossOrigin, http.StatusForbidden, err)
 }
 
-// checkJSON refuses a body that is not announced as JSON. A page can send a body without any type, of a Blob, so that
-// is refused, too.
+// checkJSON refuses a body whose Content-Type is not JSON. A page can send a body without any type, of a Blob, so a
+// missing type is refused, too.
 func (p *pages) checkJSON(r *http.Request, pattern string) *pageError {
 	given := r.Header.Get("Content-Type")
 	t, _, _ := mime.ParseMediaType(given) // "" is refused below
@@ -124,11 +124,11 @@ func (p *pages) refuse(r *http.Request, pattern, reason string, status int, err 
 	return &pageError{status, err}
 }
 
-// crossOriginProtection lets no origin pass but the node's own.
+// crossOriginProtection allows only the node's own origin.
 var crossOriginProtection = http.NewCrossOriginProtection()
 
-// crossOrigin returns the header by which a request is known as that of a page of another origin, and its value; "" if
-// it is none.
+// crossOrigin returns the header, and its value, that identifies a request of a page of another origin; "" if it is
+// none.
 func crossOrigin(r *http.Request, e effect) (header, value string) {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
@@ -151,13 +151,14 @@ func crossOrigin(r *http.Request, e effect) (header, value string) {
 	return "", ""
 }
 
-// ownReferer reports whether a page of the origin that is asked says that it asks.
+// ownReferer reports whether the Referer is a page of the origin that is asked.
 func ownReferer(r *http.Request) bool {
 	page, err := url.Parse(r.Header.Get("Referer"))
 	return err == nil && page.Host != "" && page.Host == r.Host
 }
 
-// followed reports whether a user follows a link, whose answer becomes a window of its own that the page cannot read.
+// followed reports whether a user follows a link. The answer then becomes a window of its own, which the page cannot
+// read.
 func followed(r *http.Request) bool {
 	return r.Method != http.MethodOptions && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
@@ -166,22 +167,21 @@ func followed(r *http.Request) bool {
 var (
 	noSniff    = []string{"nosniff"}
 	sameOrigin = []string{"same-origin"}
-	// noFrames lets an answer load nothing and stand in no frame. The list of profiles has a style sheet in it.
+	// noFrames lets an answer load nothing, and be shown in no frame. The list of profiles has a style sheet in it.
 	noFrames = []string{"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 )
 
-// isolate tells browsers that pages of other origins get nothing of an answer, and that it is what its type says.
+// isolate sets headers by which browsers give pages of other origins nothing of an answer, and trust its Content-Type.
 func isolate(h http.Header) {
 	h["X-Content-Type-Options"] = noSniff
 	h["Cross-Origin-Resource-Policy"] = sameOrigin
 	h["Content-Security-Policy"] = noFrames
 }
 
-// Hosts are the names by which an HTTP listener may be asked: what the header Host has, without its port. Nil allows
-// all.
+// Hosts are the names that requests to an HTTP listener may have in the header Host, without its port. Nil allows all.
 //
 // The names of loopback are always among them, and so is the address at which a connection arrived. A page cannot have
-// one of these for its own name: its browser would have had to load it from there.
+// one of these as its own name: its browser would have had to load it from there.
 type Hosts struct {
 	names []string // in lower case, addresses without brackets
 }
@@ -221,7 +221,7 @@ func (h *Hosts) String() string {
 	return text
 }
 
-// allow reports whether a request names this listener. One without a name is of HTTP/1.0, which no browser speaks.
+// allow reports whether a request names this listener. A request without a name is of HTTP/1.0, which no browser uses.
 func (h *Hosts) allow(r *http.Request) bool {
 	if h == nil || r.Host == "" {
 		return true
@@ -241,7 +241,7 @@ func arrivedAt(r *http.Request, host string) bool {
 	return err == nil && errAsked == nil && plain(at.Addr()) == plain(asked)
 }
 
-// plain is an address as it is the same in all its forms.
+// plain returns an address in the form that is the same for all its notations.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // hostOf is the name in "name:port", "name" or "[::1]:port", in lower case and without the dot that ends a full name.

@@ -21,8 +21,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// peerRecvBytesMax bounds one answer of a peer: it may carry the parts of many
-// shards, which the coordinator folds into a message of the public limit.
+// peerRecvBytesMax bounds one answer of a peer. It may contain the parts of many shards, which the coordinator merges
+// into a message of the public limit.
 const peerRecvBytesMax = 16 * proto.MessageBytesMax
 
 var (
@@ -30,15 +30,14 @@ var (
 	_ cluster.Peers   = (*Peers)(nil)
 )
 
-// Peer is another node, called over gRPC. It satisfies what the router and the
-// coordinator ask of a backend. Its errors are coded ones.
+// Peer is another node, called over gRPC. It is a backend of the router and the coordinator. Its errors are coded.
 type Peer struct {
 	node   string
 	shards ebbv1grpc.ShardsClient
 	ebb    ebbv1grpc.EbbClient
 }
 
-// NewPeer returns the node behind a connection, which stays the caller's.
+// NewPeer returns the node behind a connection. The caller remains responsible for the connection.
 func NewPeer(node string, conn grpc.ClientConnInterface) *Peer {
 	return &Peer{node: node, shards: ebbv1grpc.NewShardsClient(conn), ebb: ebbv1grpc.NewEbbClient(conn)}
 }
@@ -46,8 +45,8 @@ func NewPeer(node string, conn grpc.ClientConnInterface) *Peer {
 // Node is the peer's name.
 func (p *Peer) Node() string { return p.node }
 
-// Apply sends commands to the peer. What may or may not have been applied is
-// UNKNOWN_OUTCOME; UNREACHABLE means that the request was never sent.
+// Apply sends commands to the peer. UNKNOWN_OUTCOME means that they may or may not have been applied; UNREACHABLE means
+// that the request was never sent.
 func (p *Peer) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
 	var sent peer.Peer
 	resp, err := p.shards.Apply(ctx, req, grpc.Peer(&sent), grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
@@ -57,13 +56,13 @@ func (p *Peer) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Apply
 	return resp, nil
 }
 
-// Ask asks shards of the peer.
+// Ask asks shards on the peer.
 func (p *Peer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
 	resp, err := p.shards.Ask(ctx, gathered(req), grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
 	return resp, p.named(err)
 }
 
-// ReadIndex asks the peer how far replicas of shards that it leads must be.
+// ReadIndex asks the peer for the read indexes of shards that it leads.
 func (p *Peer) ReadIndex(ctx context.Context, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
 	resp, err := p.shards.ReadIndex(ctx, req)
 	if err == nil && len(resp.GetResults()) != len(req.GetShards()) {
@@ -72,13 +71,13 @@ func (p *Peer) ReadIndex(ctx context.Context, req *ebbv1.ReadIndexRequest) (*ebb
 	return resp, p.named(err)
 }
 
-// Audited asks the peer what its replica of a shard found at an audit.
+// Audited asks the peer for the result of an audit of its replica of a shard.
 func (p *Peer) Audited(ctx context.Context, req *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
 	resp, err := p.shards.Audited(ctx, req)
 	return resp, p.named(err)
 }
 
-// Repair tells the peer that its replica of a shard differs from the majority's.
+// Repair notifies the peer that its replica of a shard differs from the majority's.
 func (p *Peer) Repair(ctx context.Context, req *ebbv1.RepairRequest) error {
 	_, err := p.shards.Repair(ctx, req)
 	return p.named(err)
@@ -103,7 +102,7 @@ func (p *Peer) Snapshot(ctx context.Context, shard uint32, into io.Writer) (*ebb
 	return nil, p.named(err)
 }
 
-// NodeStatus asks the peer how it is.
+// NodeStatus asks the peer for its status.
 func (p *Peer) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	resp, err := p.shards.NodeStatus(ctx, req, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
 	return resp, p.named(err)
@@ -115,7 +114,7 @@ func (p *Peer) NodeUsage(ctx context.Context, req *ebbv1.NodeUsageRequest) (*ebb
 	return resp, p.named(err)
 }
 
-// Table asks the peer for the table as it knows it.
+// Table asks the peer for its copy of the table.
 func (p *Peer) Table(ctx context.Context) (*ebbv1.TableResponse, error) {
 	resp, err := p.ebb.Table(ctx, &ebbv1.TableRequest{}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
 	return resp, p.named(err)
@@ -141,7 +140,7 @@ func (p *Peer) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNamespaceRe
 	return resp, nil
 }
 
-// UndeleteNamespace asks the peer to take that back.
+// UndeleteNamespace asks the peer to undelete a namespace.
 func (p *Peer) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
 	var sent peer.Peer
 	resp, err := p.ebb.UndeleteNamespace(ctx, req, grpc.Peer(&sent))
@@ -181,7 +180,7 @@ func (p *Peer) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequest) (
 	return resp, nil
 }
 
-// Acknowledged asks the peer how far logs of this node reached, by what this one told it.
+// Acknowledged asks the peer how far logs of this node reached, as this node had reported to the peer.
 func (p *Peer) Acknowledged(
 	ctx context.Context, req *ebbv1.AcknowledgedRequest,
 ) (*ebbv1.AcknowledgedResponse, error) {
@@ -189,7 +188,7 @@ func (p *Peer) Acknowledged(
 	return resp, p.named(err)
 }
 
-// Manage asks the peer what only the leader of the control group can do.
+// Manage asks the peer to do what only the leader of the control group can do.
 func (p *Peer) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
 	var sent peer.Peer
 	resp, err := p.shards.Manage(ctx, req, grpc.Peer(&sent))
@@ -199,7 +198,7 @@ func (p *Peer) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.Man
 	return resp, nil
 }
 
-// writeError says whether a failed write may have happened all the same.
+// writeError returns UNKNOWN_OUTCOME if a failed write may have been applied, otherwise the coded error.
 func (p *Peer) writeError(err error, sent bool) error {
 	e := asError(ebbv1grpc.FromStatus(err))
 	if sent && (e.Is(proto.ErrUnreachable) || e.Is(proto.ErrDeadline)) {
@@ -208,7 +207,7 @@ func (p *Peer) writeError(err error, sent bool) error {
 	return p.named(err)
 }
 
-// named is the coded error with the peer's name where the peer itself said nothing.
+// named returns the coded error. It adds the peer's name if the error is not from the peer itself.
 func (p *Peer) named(err error) error {
 	if err == nil {
 		return nil
@@ -225,19 +224,18 @@ func (p *Peer) named(err error) error {
 	return e
 }
 
-// PeersConfig says how to find and reach nodes.
+// PeersConfig configures how to find and reach nodes.
 type PeersConfig struct {
-	// Address returns where a node listens now. It is asked often and must be cheap.
+	// Address returns where a node listens now. It is called often and must be cheap.
 	Address func(node string) (string, error)
 	// Dial opens a connection to an address.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Options come after the pool's own and win over them (credentials, say).
+	// Options come after the pool's own and override them (credentials, for example).
 	Options []grpc.DialOption
 }
 
-// Peers holds one connection to each node that was asked for. A connection is
-// dialled when first used, redialled when it breaks, and follows its node to a
-// new address.
+// Peers holds one connection to each node that was asked for. A connection is dialled when first used, redialled when
+// it breaks, and moves with its node to a new address.
 type Peers struct {
 	cfg PeersConfig
 
@@ -252,15 +250,15 @@ type pooled struct {
 	conn *grpc.ClientConn
 	cfg  *PeersConfig
 
-	used time.Time // when it was asked for last; of the pool, under its lock
+	used time.Time // when it was last asked for; guarded by the lock of the pool
 
 	mu      sync.Mutex // guards what follows
 	socket  net.Conn   // the newest, possibly closed
 	address string     // of socket
 }
 
-// forgetAfter is how long a node must not have been asked for before it is forgotten. Calls that take longer, of
-// snapshots, are between nodes of the table, and need not end well when one was removed.
+// forgetAfter is how long a node must not have been asked for before Forget closes its connection. Longer calls, of
+// snapshots, are between nodes of the table. They may fail if a node was removed.
 const forgetAfter = time.Minute
 
 // NewPeers returns an empty pool.
@@ -282,7 +280,7 @@ func (ps *Peers) Peer(node string) (*Peer, error) {
 	return p.Peer, nil
 }
 
-// Backend is Peer as the router and the coordinator want it.
+// Backend is Peer with the type that the router and the coordinator need.
 func (ps *Peers) Backend(node string) (cluster.Backend, error) {
 	p, err := ps.Peer(node)
 	if err != nil {
@@ -309,8 +307,8 @@ func (ps *Peers) pooled(node string) (*pooled, error) {
 	return p, nil
 }
 
-// Forget closes the connections to nodes that are not known, if they were not asked for within a minute. If one is
-// asked for again, it gets a new connection.
+// Forget closes the connections to nodes that are not known, if they were not asked for within a minute. A node that is
+// asked for again gets a new connection.
 func (ps *Peers) Forget(known func(node string) bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -361,8 +359,7 @@ func (p *pooled) dial(ctx context.Context, node string) (net.Conn, error) {
 	return socket, nil
 }
 
-// follow drops a socket to an address where the node no longer is; gRPC then
-// dials the new one.
+// follow closes a socket to an address that is no longer the node's; gRPC then dials the new address.
 func (p *pooled) follow(address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -372,7 +369,7 @@ func (p *pooled) follow(address string) {
 	}
 }
 
-// Close closes all connections; calls under way fail.
+// Close closes all connections; calls in flight fail.
 func (ps *Peers) Close() error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

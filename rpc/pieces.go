@@ -10,10 +10,11 @@ import (
 // pieceBytes is the size of the buffers that a large message is encoded in.
 const pieceBytes = 32 << 10
 
-// pieces encodes a message in buffers of pieceBytes, which gRPC gives back one by one as it sends them. In one piece a
-// message would take an allocation of its own size. Where it is large, as the 26 MiB that a node may answer another
-// are, Go clears it, and makes room for it in the memory limit, while the garbage collector waits for that goroutine,
-// and others for the collector: for up to 160 ms on a machine where new memory is slow. See docs/adr/0060.
+// pieces encodes a message in buffers of pieceBytes, which gRPC gives back one by one as it sends them. A message in
+// one piece would need an allocation of its own size. If it is large, such as the 26 MiB that a node may answer to
+// another, Go clears it, and makes room for it in the memory limit. During that time the garbage collector waits for
+// that goroutine, and others wait for the collector. That took up to 160 ms on a machine where new memory is slow. See
+// docs/adr/0060.
 type pieces struct {
 	pool mem.BufferPool
 	all  mem.BufferSlice

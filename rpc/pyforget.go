@@ -20,14 +20,14 @@ import (
 //	/get?key=K&bin=B  {"status_code":200,"data":[{"bin":B,"probability":p}]}; /bin is the same
 //	/dist?key=K
 //
-// under /, /py and /ns/NAME (see doorOperation). Of an argument that is given twice the last one counts. What is not
-// there has HTTP status 200, and 404 in the answer. The other errors have the HTTP status that fits, and the same
-// shape.
+// under /, /py and /ns/NAME (see doorOperation). If an argument is given twice, the last one counts. For a missing key
+// or bin the HTTP status is 200, and the status in the answer 404. The other errors have the HTTP status that fits, and
+// the same shape.
 type pyforget struct {
 	ebb *ebbServer
 }
 
-// What pyforget says of what it does not find.
+// Texts of pyforget for a missing bin or distribution.
 const (
 	pyNoBin          = "Could not find bin in distribution"
 	pyNoDistribution = "Could not find distribution in Forget Table"
@@ -76,7 +76,7 @@ func (p *pyforget) run(ctx context.Context, op doorOp, args url.Values) (doorRep
 	return doorReply{}, nil
 }
 
-// pyArg is an argument that must be there.
+// pyArg returns an argument that must be given.
 func pyArg(args url.Values, name string, missing *proto.Error) (string, *doorError) {
 	values := args[name]
 	if len(values) == 0 || values[len(values)-1] == "" {

@@ -13,12 +13,12 @@ type Queries interface {
 	Query(context.Context, *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error)
 }
 
-// Query hands over: whoever answers checks what is asked, for the text says more than the request.
+// Query passes a request on unchecked. The receiver checks it, because only the text shows what is asked.
 func (s *ebbServer) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error) {
 	return s.Queries.Query(ctx, req)
 }
 
-// checkStanding checks a query that is to be watched: one that only asks, and is about surprise if there is an alert.
+// checkStanding checks a query that is to be watched. It must only ask, and be about surprise if there is an alert.
 func checkStanding(req *ebbv1.WatchRequest) error {
 	if req.GetQuery() == "" {
 		return nil
@@ -35,7 +35,7 @@ func checkStanding(req *ebbv1.WatchRequest) error {
 	return nil
 }
 
-// askWatched asks what a watch asks.
+// askWatched asks the question of a watch.
 func (s *ebbServer) askWatched(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
 	if text := req.GetQuery(); text != "" {
 		resp, err := s.Queries.Query(ctx, &ebbv1.QueryRequest{Text: text, Strict: req.GetStrict()})

@@ -12,8 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// checkParams refuses parameters that the route does not have, and one given
-// twice where one is meant.
+// checkParams refuses parameters that the route does not have, and a parameter given twice where only one is allowed.
 func (c *call) checkParams(params []param) *proto.Error {
 	names := make([]string, 0, len(c.query))
 	for name := range c.query {
@@ -75,7 +74,7 @@ func (c *call) keys() ([][]byte, error) {
 	return texts("key", keys)
 }
 
-// texts are parameters as keys and bins travel.
+// texts returns parameters in the wire form of keys and bins.
 func texts(what string, values []string) ([][]byte, error) {
 	var out [][]byte
 	for _, v := range values {
@@ -113,7 +112,7 @@ func (c *call) summaryQuestion() (*ebbv1.SummaryQuestion, error) {
 	return q, c.setAll(q.ProtoReflect(), "window", "as_of", "confidence", "limit")
 }
 
-// selection reads which bins are asked for: all unless something else is said.
+// selection reads which bins are asked for: all by default.
 func (c *call) selection(q *ebbv1.DistributionQuestion) error {
 	bins := c.query["bin"]
 	if list := c.query.Get("bins"); list != "" {
@@ -168,7 +167,7 @@ func (c *call) flag(name string) (bool, error) {
 	return b, nil
 }
 
-// setAll sets the fields that are called like parameters; of times, with their unit.
+// setAll sets the fields that have the names of parameters. The names of times have their unit in addition.
 func (c *call) setAll(m protoreflect.Message, names ...string) error {
 	for _, name := range names {
 		field := name
@@ -197,7 +196,7 @@ func (c *call) set(m protoreflect.Message, name, field string) error {
 	return nil
 }
 
-// checkText refuses what could not be shown again in JSON.
+// checkText refuses text that could not be written in JSON again.
 func checkText(what, s string) error {
 	if !utf8.ValidString(s) {
 		return proto.ErrNotUTF8.Errorf("%s is not UTF-8: bytes %s", what, hexHead([]byte(s))).

@@ -32,7 +32,7 @@ type recordMerger struct {
 // mergeID is what merged actions have in common.
 type mergeID struct{ who, knownBy, host, what, namespace string }
 
-// mergedRecords are actions that have one line.
+// mergedRecords are actions that share one line.
 type mergedRecords struct {
 	from     string // of the first
 	record   auditRecord

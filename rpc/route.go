@@ -16,8 +16,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// route is one method and path of the HTTP/JSON door. Its OpenAPI description
-// is made of the same fields, so the two cannot differ.
+// route is one method and path of the HTTP/JSON interface. Its OpenAPI description is made from the same fields, so the
+// two cannot differ.
 type route struct {
 	method  string
 	pattern string // segments, {name} for one of them, {name...} for all that follow
@@ -32,19 +32,19 @@ type route struct {
 }
 
 const (
-	// QuestionTimeout is how long a question over HTTP may take whose caller does not say.
+	// QuestionTimeout is how long a question over HTTP may take if its caller gives no timeout.
 	QuestionTimeout = 10 * time.Second
-	// TimeoutMax is the longest that a caller over HTTP may say.
+	// TimeoutMax is the longest timeout that a caller over HTTP may give.
 	TimeoutMax = time.Minute
 )
 
-// timeoutParam is one of every route that answers once.
+// timeoutParam is a parameter of every route that answers once.
 var timeoutParam = param{
 	name: "timeout", kind: "string",
 	summary: "how long the caller waits: microseconds, or a duration such as 30s, up to 1m; 10s of questions by default, else 2s",
 }
 
-// parameters are all that the query string may have.
+// parameters returns all parameters that the query string may have.
 func (rt *route) parameters() []param {
 	if rt.watch != nil {
 		return rt.params
@@ -52,7 +52,7 @@ func (rt *route) parameters() []param {
 	return append(slices.Clip(rt.params), timeoutParam)
 }
 
-// asks says whether a request only asks, as far as the route tells.
+// asks reports whether a request only asks, as far as the route shows.
 func (rt *route) asks() bool {
 	return rt.method == http.MethodGet || rt.calls == ebbv1grpc.Ebb_Ask_FullMethodName ||
 		rt.calls == ebbv1grpc.Ebb_Query_FullMethodName
@@ -83,7 +83,7 @@ func (rt *route) wait(query string) (time.Duration, error) {
 	return time.Duration(v.Int()) * time.Microsecond, nil
 }
 
-// stalenessField is one that holds a span of time.
+// stalenessField is a field that holds a duration.
 var stalenessField = (&ebbv1.AskRequest{}).ProtoReflect().Descriptor().Fields().ByName("max_staleness_us")
 
 // param is one parameter of a query string.
@@ -383,7 +383,7 @@ var routes = []*route{
 	},
 }
 
-// call is one request of a route, taken apart.
+// call is one decoded request of a route.
 type call struct {
 	path  pathValues
 	query url.Values

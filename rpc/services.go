@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Router puts writes where their shards are led.
+// Router sends writes to the leaders of their shards.
 type Router interface {
 	// Apply sends each command to its shard. A request marked as forwarded is
 	// never forwarded again.
@@ -33,28 +33,27 @@ type Coordinator interface {
 // Local answers for the shards of this node alone.
 type Local interface {
 	Ask(context.Context, *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error)
-	// ReadIndex says how far other replicas must be, of shards that this node leads.
+	// ReadIndex returns the read indexes of shards that this node leads.
 	ReadIndex(context.Context, *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error)
-	// Audited says what this node's replica of a shard found at an audit.
+	// Audited returns the result of an audit of this node's replica of a shard.
 	Audited(context.Context, *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error)
 	// Repair begins to repair this node's replica of a shard.
 	Repair(context.Context, *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error)
 }
 
-// Cluster is what a node knows of the cluster, and what it may ask of it.
+// Cluster is this node's view of the cluster, and the operations that it may ask of the cluster.
 type Cluster interface {
-	// Table is the placement as this node knows it, nil before it knows any.
-	// The caller does not change it.
+	// Table is this node's copy of the placement table, nil before it has one. The caller must not change it.
 	Table() *ebbv1.Table
 	// SetNamespace creates or changes a namespace, wherever the control group is led.
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
-	// NamespaceUsage says what namespaces hold in the whole cluster.
+	// NamespaceUsage returns what namespaces hold in the whole cluster.
 	NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error)
-	// NodeUsage says what namespaces hold on this node.
+	// NodeUsage returns what namespaces hold on this node.
 	NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error)
 	// DeleteNamespace deletes a namespace, wherever the control group is led.
 	DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error)
-	// UndeleteNamespace takes that back.
+	// UndeleteNamespace cancels the deletion of a namespace, wherever the control group is led.
 	UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error)
 	// Status reports on all nodes, this one first.
 	Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
@@ -62,19 +61,19 @@ type Cluster interface {
 	NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
 	// ChangeCluster changes which nodes hold replicas, wherever the control group is led.
 	ChangeCluster(context.Context, *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error)
-	// CreateToken makes a token of a record that is whole, wherever the control group is led; req is what was asked.
+	// CreateToken makes a token of a complete record, wherever the control group is led; req is the original request.
 	CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequest, record *ebbv1.TokenRecord) (*ebbv1.CreateTokenResponse, error)
 	// RevokeToken ends a token, wherever the control group is led.
 	RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error)
-	// TokenRecords are those of all tokens. The caller does not change them.
+	// TokenRecords returns the records of all tokens. The caller must not change them.
 	TokenRecords() []*ebbv1.TokenRecord
-	// Acknowledged says how far logs of another node reached, by what that told this one.
+	// Acknowledged returns how far logs of another node reached, as that node had reported to this one.
 	Acknowledged(context.Context, *ebbv1.AcknowledgedRequest) (*ebbv1.AcknowledgedResponse, error)
 	// Manage does what another node asks of the leader of the control group.
 	Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error)
 }
 
-// Services is what the edges hand requests over to.
+// Services are the parts of a node to which the interfaces pass requests, and their settings.
 type Services struct {
 	Router      Router
 	Coordinator Coordinator
@@ -84,30 +83,31 @@ type Services struct {
 	Cluster     Cluster
 	Backups     Backups
 
-	// Access says who may do what; everybody may do everything when nil.
+	// Access decides who may do what; everybody may do everything when nil.
 	Access *Access
 
-	// Hosts are the names by which a listener over HTTP may be asked; any when nil. Listeners have lists of their own.
+	// Hosts are the names that requests to an HTTP listener may have in the header Host; any when nil. Each listener
+	// has a list of its own.
 	Hosts *Hosts
-	// Answers is the memory that answers of all doors may take together; without limit when nil.
+	// Answers is the memory that answers of all interfaces may take together; without limit when nil.
 	Answers *budget.Pool
 	// Kept is the memory that the last answers of watches may take together; without limit when nil.
 	Kept *budget.Pool
 
-	// Watches counts and ends the watches of all doors; each door has its own when nil.
+	// Watches counts and ends the watches of all interfaces; each interface has its own when nil.
 	Watches *Watches
 
-	// Budget is the memory of requests of all doors; each door has its own when nil.
+	// Budget is the memory of requests of all interfaces; each interface has its own when nil.
 	Budget *Budget
 
 	// Node is the name of this node.
 	Node string
 	// Version is the version of this binary.
 	Version string
-	// Ready says why this node is not ready, or nil when it is. A nil func is ready.
+	// Ready returns why this node is not ready, or nil when it is. A nil func means that the node is ready.
 	Ready func() error
-	// Started says what the node still does by itself before it can take part, or nil when
-	// that is done. It never waits for other nodes. A nil func has started.
+	// Started returns what the node still does by itself before it can take part, or nil when that is done. It never
+	// waits for other nodes. A nil func means that the node has started.
 	Started func() error
 	// Traces makes spans of requests over HTTP; those over gRPC get theirs by an option of NewGRPC. None when nil.
 	Traces trace.TracerProvider

@@ -64,8 +64,8 @@ func (s *shardsServer) applySome(ctx context.Context, req *ebbv1.ApplyRequest, r
 	return &ebbv1.ApplyResponse{Results: results}, nil
 }
 
-// checkCommands returns nil when all is well, else one result for each refused
-// command and nil for the others. may says whether the caller may apply one; nil if all may be.
+// checkCommands returns nil if all commands are allowed. Otherwise it returns a result with an error for each refused
+// command, and nil for the others. may checks whether the caller may apply a command; nil allows all.
 func checkCommands(commands []*ebbv1.ShardCommand, may func([]byte) error) []*ebbv1.CommandResult {
 	var results []*ebbv1.CommandResult
 	for i, c := range commands {
@@ -117,8 +117,8 @@ func (s *shardsServer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*eb
 	return resp, nil
 }
 
-// askedOnce is a request in which no question is asked twice of a shard, and for each of the given ones which of its
-// questions it is; nil when they all are different.
+// askedOnce returns a request in which no question to a shard is repeated. For each given question it also returns the
+// index of its question in that request; nil when all are different.
 func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
 	firsts := proto.RepeatedShardQuestions(req.GetQuestions())
 	if firsts == nil {
@@ -136,7 +136,7 @@ func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
 	return out, at
 }
 
-// gathered makes one question of those that follow each other and ask several shards the same, which travel once.
+// gathered merges successive questions that ask several shards the same. The merged question is sent once.
 func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	same := func(a, b *ebbv1.ShardQuestion) bool {
 		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial() &&
@@ -172,7 +172,7 @@ func ofShard(number uint32, q *ebbv1.ShardQuestion) *ebbv1.ShardQuestion {
 	}
 }
 
-// spreadOut makes a question a shard of what gathered has made.
+// spreadOut undoes gathered: it makes one question for each shard.
 func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	if !slices.ContainsFunc(req.GetQuestions(), func(q *ebbv1.ShardQuestion) bool { return len(q.GetAlso()) > 0 }) {
 		return req
@@ -194,9 +194,9 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 // receives.
 const partsBytesMax = peerRecvBytesMax - 2*proto.MessageBytesMax
 
-// limitParts lets go of the answers that would push a response over what the caller takes. When the caller does not
-// say, the limit is what a peer receives. The caller asks for those answers again, in a call of their own. Where the
-// caller does not say, the first answer is always kept, so this comes to an end.
+// limitParts refuses the answers that would make a response larger than the caller accepts. If the caller gives no
+// limit (most is 0), the limit is what a peer receives. The caller asks for the refused answers again, in another call.
+// Without a limit from the caller, the first answer is always kept, so these calls come to an end.
 func limitParts(answers []*ebbv1.ShardAnswer, most uint64) {
 	room, first := partsBytesMax, 1
 	if most > 0 {
@@ -225,7 +225,7 @@ func limitParts(answers []*ebbv1.ShardAnswer, most uint64) {
 // answerRoom is what an answer takes in addition to its contents, or as a refusal.
 const answerRoom = 256
 
-// partsBound is not below the size of answers, and quickly found where they are few or small.
+// partsBound is an upper bound of the size of answers. It is fast where they are few or small.
 func partsBound(answers []*ebbv1.ShardAnswer) (n int) {
 	for _, a := range answers {
 		n += answerRoom + len(a.GetPart())

@@ -49,7 +49,7 @@ func (b *Budget) slot(ctx context.Context, n int) (done func(), err error) {
 
 func (b *Budget) leaveSlot() { b.slots.Release(slotBytes) }
 
-// slot is Budget.slot for what is charged. What nodes tell each other waits, too, and is never refused.
+// slot is Budget.slot for a charged request. Calls between nodes wait, too, and are never refused.
 func (c *charge) slot(n int) (done func(), err error) {
 	ctx := c.ctx
 	if ctx == nil {

@@ -23,8 +23,8 @@ var watchParams = append([]param{
 //	event: answer | raised | cleared
 //	data: {"answer":{...},...}
 //
-// and at the end, unless the reader went away, event: end with {"error":{...}}. A line ":" says that the node is still
-// there.
+// and at the end, unless the reader has disconnected, event: end with {"error":{...}}. A line ":" means that the node
+// is still there.
 type eventStream struct {
 	w     http.ResponseWriter
 	begun bool
@@ -48,7 +48,7 @@ func (s *eventStream) send(ctx context.Context, e *ebbv1.WatchEvent) error {
 	return s.write(append(b, "\n\n"...))
 }
 
-// end says why there will be no more.
+// end sends why there will be no more events.
 func (s *eventStream) end(err error) {
 	b := append([]byte("event: end\ndata: {\"error\":"), appendErrorJSON(nil, asError(err).Wire())...)
 	_ = s.write(append(b, "}\n\n"...)) // the caller went away
@@ -71,7 +71,7 @@ func (s *eventStream) write(b []byte) error {
 	return rc.Flush()
 }
 
-// serveStream is serveRoute for answers that go on.
+// serveStream is serveRoute for answers that continue.
 func (h *httpServer) serveStream(w http.ResponseWriter, r *http.Request, rt *route, values pathValues) {
 	name := rt.method + " " + rt.pattern
 	stream := &eventStream{w: w}

@@ -34,12 +34,12 @@ func (s *ebbServer) ListTokens(context.Context, *ebbv1.ListTokensRequest) (*ebbv
 	return resp, nil
 }
 
-// Shown is what callers see of a token: everything but its hash.
+// Shown returns what callers see of a token: everything but its hash.
 func Shown(r *ebbv1.TokenRecord) *ebbv1.TokenRecord {
 	return &ebbv1.TokenRecord{Name: r.GetName(), Grants: r.GetGrants(), CreatedUs: r.GetCreatedUs(), ExpiresUs: r.GetExpiresUs(), CreatedBy: r.GetCreatedBy()}
 }
 
-// RevokeToken implements service Ebb. The control group sees to it that callers are not locked out.
+// RevokeToken implements service Ebb. The control group makes sure that callers are not locked out.
 func (s *ebbServer) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
 	if err := proto.CheckTokenName(req.GetName()); err != nil {
 		return nil, err

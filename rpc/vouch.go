@@ -16,9 +16,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Where there is no TLS, a proof says who calls, and not who answers. So a node that asks another one sends a
-// challenge, and the other answers with a MAC of it and of what it says, by a key that the asking node accepts.
-// Whoever passes the question on to a real node gets no other answer accepted than that node's own.
+// Without TLS, a proof shows who calls, but not who answers. So a node that asks another one sends a challenge. The
+// other answers with a MAC of the challenge and of its answer, by a key that the asking node accepts. An attacker that
+// passes the question on to a real node can only return the answer of that node.
 //
 //	ebb-challenge  32 hexadecimal digits, drawn for each question
 //	ebb-vouch      in the header of the answer: HMAC-SHA-256 of the challenge and the answer, 64 hexadecimal digits;
@@ -36,7 +36,7 @@ func voucher(key, challenge, said string) []byte {
 	return mac.Sum(nil)
 }
 
-// vouch proves what this node answers, if another node asks for that.
+// vouch proves what this node answers, if another node asks for a proof.
 func (a *Access) vouch(ctx context.Context, said func() string) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	challenge := first(md, challengeKey)
@@ -68,8 +68,8 @@ func (a *Access) vouched(header metadata.MD, challenge, said string) bool {
 	return false
 }
 
-// VouchedStatus asks the peer how it is, and reports whether it proved its answer by a key of this node's. What is
-// proven is what statusSaid has.
+// VouchedStatus asks the peer for its status, and reports whether it proved its answer by a key of this node. The proof
+// covers what statusSaid has.
 func (p *Peer) VouchedStatus(ctx context.Context, a *Access) (*ebbv1.StatusResponse, bool, error) {
 	type answer = *ebbv1.StatusResponse
 	return vouchedCall(ctx, a, statusSaid, func(ctx context.Context, header grpc.CallOption) (answer, error) {
@@ -78,8 +78,8 @@ func (p *Peer) VouchedStatus(ctx context.Context, a *Access) (*ebbv1.StatusRespo
 	})
 }
 
-// VouchedTable asks the peer for the table, and reports whether it proved its answer by a key of this node's. What is
-// proven is what tableSaid has.
+// VouchedTable asks the peer for the table, and reports whether it proved its answer by a key of this node. The proof
+// covers what tableSaid has.
 func (p *Peer) VouchedTable(ctx context.Context, a *Access) (*ebbv1.TableResponse, bool, error) {
 	return vouchedCall(ctx, a, tableSaid, func(ctx context.Context, header grpc.CallOption) (*ebbv1.TableResponse, error) {
 		resp, err := p.ebb.Table(ctx, &ebbv1.TableRequest{}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax), header)
@@ -98,7 +98,8 @@ func vouchedCall[R any](ctx context.Context, a *Access, said func(R) string,
 	return resp, err == nil && a.vouched(header, challenge, said(resp)), err
 }
 
-// statusSaid is what decisions are made by of a node's status. Builds that differ in other fields write the same.
+// statusSaid is the part of a node's status on which decisions are based. Builds that differ in other fields write the
+// same.
 func statusSaid(resp *ebbv1.StatusResponse) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "status %q %d\n", resp.GetClusterId(), resp.GetVersion())
@@ -115,7 +116,7 @@ func statusSaid(resp *ebbv1.StatusResponse) string {
 	return b.String()
 }
 
-// tableSaid is what decisions are made by of a table that another node tells.
+// tableSaid is the part of another node's table on which decisions are based.
 func tableSaid(resp *ebbv1.TableResponse) string {
 	t := resp.GetTable()
 	var b strings.Builder

@@ -15,10 +15,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// watchIdleMax is how long a watch says nothing at all.
+// watchIdleMax is how long a watch may send nothing at all.
 const watchIdleMax = 15 * time.Second
 
-// Watches are the open watches of a node, over all its doors: proto.WatchesMax at most.
+// Watches are the open watches of a node, over all its interfaces: proto.WatchesMax at most.
 type Watches struct {
 	open    atomic.Int64
 	gauge   prometheus.Gauge
@@ -27,7 +27,7 @@ type Watches struct {
 	once    sync.Once
 }
 
-// NewWatches returns Watches without any, and registers how many there are; r may be nil.
+// NewWatches returns Watches without any watch, and registers their number as a metric; r may be nil.
 func NewWatches(r prometheus.Registerer) *Watches {
 	w := &Watches{
 		closing: make(chan struct{}),
@@ -40,10 +40,10 @@ func NewWatches(r prometheus.Registerer) *Watches {
 	return w
 }
 
-// Close ends all watches with SHUTTING_DOWN, and lets none begin. It does not wait for them.
+// Close ends all watches with SHUTTING_DOWN, and allows no new ones. It does not wait for them.
 func (w *Watches) Close() { w.once.Do(func() { close(w.closing) }) }
 
-// enter counts one in; leave counts it out.
+// enter adds a watch to the count; leave removes it.
 func (w *Watches) enter() (leave func(), err error) {
 	if w.open.Add(1) > proto.WatchesMax {
 		w.open.Add(-1)
@@ -60,7 +60,7 @@ func (w *Watches) enter() (leave func(), err error) {
 func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingServer[ebbv1.WatchEvent]) error {
 	return ebbv1grpc.Status(s.watch(stream.Context(), req, func(ctx context.Context, e *ebbv1.WatchEvent) error {
 		if e == nil {
-			return nil // the transport finds out by itself who has gone
+			return nil // the transport detects by itself that the client has gone
 		}
 		sent := s.Answers.Begin(0)
 		m, err := s.leaving(ctx, ebbv1grpc.Ebb_Watch_FullMethodName, sent, e)
@@ -71,9 +71,10 @@ func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingSe
 	}))
 }
 
-// watch asks again and again, and sends what is worth it, nil when that is long nothing, until ctx ends or send fails.
-// While send waits for a slow reader nothing is asked: what it hears next is then news. A question that takes long is
-// asked less often than its interval says: it rests as long as the last answer took.
+// watch asks again and again, and sends the answers that are news, until ctx ends or send fails. It sends nil when
+// there was no news for long. While send waits for a slow reader, watch asks nothing, so that the next event is
+// current. A slow question is asked less often than its interval: the pause is at least as long as the last answer
+// took.
 func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send func(context.Context, *ebbv1.WatchEvent) error) error {
 	if err := proto.CheckWatch(req); err != nil {
 		return err
@@ -106,10 +107,10 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 	}
 }
 
-// recheckEvery is how long a watch may continue for a caller that may not watch any more.
+// recheckEvery is how long a watch may continue for a caller that is no longer allowed to watch.
 const recheckEvery = 5 * time.Second
 
-// rest waits for d. It returns why a watch ends before.
+// rest waits for d. If the watch ends before that, it returns why.
 func (s *ebbServer) rest(ctx context.Context, req *ebbv1.WatchRequest, d time.Duration) error {
 	for {
 		timer := time.NewTimer(min(d, recheckEvery))
@@ -131,8 +132,8 @@ func (s *ebbServer) rest(ctx context.Context, req *ebbv1.WatchRequest, d time.Du
 	}
 }
 
-// inspectOnce asks the question of a watch once, and sends the answer if it is worth it. It returns how long it took to
-// ask, and when the watch has sent something last.
+// inspectOnce asks the question of a watch once, and sends the answer if it is news. It returns how long the question
+// took, and when the watch last sent something.
 func (s *ebbServer) inspectOnce(
 	ctx context.Context, req *ebbv1.WatchRequest, w *watcher, last *kept, sent time.Time,
 	send func(context.Context, *ebbv1.WatchEvent) error,
@@ -165,7 +166,7 @@ func (s *ebbServer) inspectOnce(
 	return took, time.Now(), nil
 }
 
-// inspect asks the question of a watch once. What may pass is an answer; an error is the end of it.
+// inspect asks the question of a watch once. A failure that may pass is returned as an answer; an error ends the watch.
 func (s *ebbServer) inspect(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
 	asking, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// watcher decides which answers a watch sends. It is a value: it knows no time and asks nothing.
+// watcher decides which answers a watch sends. It reads no clock and asks nothing.
 type watcher struct {
 	every     bool
 	tolerance float64
@@ -30,7 +30,7 @@ func newWatcher(req *ebbv1.WatchRequest) *watcher {
 	return w
 }
 
-// next takes an answer, and returns what to send: nil for nothing. The first is always sent.
+// next takes an answer, and returns the event to send; nil if there is none. The first answer is always sent.
 func (w *watcher) next(a *ebbv1.Answer) *ebbv1.WatchEvent {
 	crossed := w.alert != nil && a.GetError() == nil && !partial(a) && w.alert.take(a.GetSurprise())
 	news := w.last == nil || w.every || crossed
@@ -53,26 +53,27 @@ func (w *watcher) next(a *ebbv1.Answer) *ebbv1.WatchEvent {
 	return e
 }
 
-// partial says that shards are missing from an answer. It neither raises an alert nor clears one: what looks like drift
-// may be the part that is not there.
+// partial reports whether shards are missing from an answer. Such an answer neither raises an alert nor clears one: an
+// apparent drift may be the missing part.
 func partial(a *ebbv1.Answer) bool { return len(a.GetCoverage().GetShardsFailed()) > 0 }
 
-// alert is raised when a comparison passes its thresholds, and cleared when it is back behind weaker ones: what swings
-// around a threshold does not raise it again and again.
+// alert is raised when a comparison passes its thresholds. It is cleared when a comparison no longer passes weaker
+// thresholds. So a value near a threshold does not raise it again and again.
 type alert struct {
 	at, off threshold
 	raised  bool
 }
 
-// threshold is passed by comparisons that differ by so much, and so hardly by chance. What is 0 is not looked at.
+// threshold is passed by comparisons that differ at least so much, and so hardly by chance. A field that is 0 is not
+// checked.
 type threshold struct{ p, distance float64 }
 
 func (t threshold) passed(s *ebbv1.Surprise) bool {
 	return s.GetFound() && (t.p == 0 || s.GetPValue() <= t.p) && (t.distance == 0 || s.GetJensenShannonBits() >= t.distance)
 }
 
-// Where nothing else is said, an alert is cleared at ten times the p-value, or halfway between it and 1, or at four
-// fifths of the distance that raise it: what does not differ at all clears every alert.
+// By default an alert is cleared at ten times its p-value, at most halfway between the p-value and 1, or at four fifths
+// of its distance. So a comparison without a difference clears every alert.
 const (
 	clearP        = 10
 	clearDistance = 0.8
@@ -104,8 +105,8 @@ func (a *alert) take(s *ebbv1.Surprise) (crossed bool) {
 	return crossed
 }
 
-// alike reports whether two messages of one type say the same but for their times, and numbers that differ by no more
-// than a part of the larger. Probabilities of chance differ by themselves, errors by their codes.
+// alike reports whether two messages of one type are the same except for their times, and for numbers that differ by no
+// more than a part of the larger. For p-values the difference itself counts, for errors only the code.
 func alike(a, b protoreflect.Message, tolerance float64) bool {
 	fields := a.Descriptor().Fields()
 	if a.Descriptor().FullName() == "ebb.v1.Error" {
