@@ -147,8 +147,8 @@ func (s *spec) resolve(what string, header []string) error {
 			return columnErrorf("%s %q: the file has no header, so columns are numbers from 1", what, s.text)
 		default:
 			hint := separatorHint(header)
-			if hint == "" && len(s.parts) == 1 { // a text of several parts has constants between its columns
-				hint = fmt.Sprintf(" (a constant is written =%s%s)", p.field, periodHint(p.field))
+			if hint == "" {
+				hint = s.columnHint(p.field)
 			}
 			return columnErrorf("%s %q: no column %q; there are %s%s",
 				what, s.text, p.field, strings.Join(header, ", "), hint)
@@ -175,13 +175,19 @@ func separatorHint(header []string) string {
 	return ""
 }
 
-// periodHint lists the periods if a column that does not exist looks like a time with a period.
-func periodHint(field string) string {
-	column, _, is := strings.Cut(field, ":")
-	if !is {
+// columnHint returns what else may have been meant by a field that names no column, in parentheses; "" for nothing.
+func (s *spec) columnHint(field string) string {
+	var hints []string
+	if len(s.parts) == 1 { // a text of several parts has constants between its columns
+		hints = append(hints, "a constant is written ="+field)
+	}
+	if column, _, is := strings.Cut(field, ":"); is {
+		hints = append(hints, fmt.Sprintf("of a time {%s:hour}, or day, week, month, quarter or year", column))
+	}
+	if len(hints) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; of a time {%s:hour}, or day, week, month, quarter or year", column)
+	return " (" + strings.Join(hints, "; ") + ")"
 }
 
 func indexOf(header []string, name string) int {

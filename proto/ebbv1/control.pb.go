@@ -746,7 +746,7 @@ type DropToken struct {
 	Open bool `protobuf:"varint,2,opt,name=open,proto3" json:"open,omitempty"`
 	// there is another way in than by tokens of the table
 	Guarded bool `protobuf:"varint,3,opt,name=guarded,proto3" json:"guarded,omitempty"`
-	// by the clock of the node that proposes it: tokens that have ended by then let nobody in
+	// by the clock of the node that proposes it: tokens that have ended by then admit no caller
 	NowUs         int64 `protobuf:"varint,4,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -301,8 +301,8 @@ const (
 	SetHash_SET_HASH_UNSPECIFIED SetHash = 0
 	// xxh3-64 with the namespace's hash seed
 	SetHash_SET_HASH_XXH3 SetHash = 1
-	// murmur3 x64 128 with seed 0, of which the first 8 bytes in little endian: the hash of gocountme, so that its stored
-	// values come in and go out
+	// the first 8 bytes, in little endian, of murmur3 x64 128 with seed 0: the hash of gocountme, so that its stored values
+	// come in and go out
 	SetHash_SET_HASH_MURMUR3 SetHash = 2
 )
 
@@ -435,7 +435,7 @@ const (
 	// which bins were there: their number, a sample of them, and what several sets have in common (see OverlapQuestion, GraphQuestion); in a
 	// namespace with half-life each counts less the longer it was not seen
 	Kind_KIND_SET Kind = 9
-	// one value, which a write replaces: text, of which 131,072 bytes at most. It does not fade.
+	// one value, which a write replaces: text, 131,072 bytes at most. It does not fade.
 	Kind_KIND_STRING Kind = 10
 	// a set of phrases, to be found in texts; an amount below 0 removes one. It does not fade.
 	Kind_KIND_PHRASES Kind = 11
@@ -3057,7 +3057,7 @@ type Command_PutPiece struct {
 }
 
 type Command_EventClock struct {
-	// that the namespace's clock has reached this time elsewhere: the shard's own goes on to it, if the epoch is the same
+	// that the namespace's clock has reached this time elsewhere: the shard's own advances to it, if the epoch is the same
 	EventClock *EventClock `protobuf:"bytes,50,opt,name=event_clock,json=eventClock,proto3,oneof"`
 }
 
@@ -3354,7 +3354,7 @@ func (x *Audit) GetOf() uint32 {
 // From the first step to the last the shard refuses all else with STARTING.
 type RestoreShard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// names the restore, 1 to 64 bytes: the same again goes on where it was
+	// names the restore, 1 to 64 bytes: the same again continues where it was
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Types that are valid to be assigned to Step:
 	//
@@ -3922,7 +3922,7 @@ func (x *SnapshotChunk) GetData() []byte {
 	return nil
 }
 
-// SnapshotSummary says of which state a snapshot is.
+// SnapshotSummary says what state a snapshot is of.
 type SnapshotSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// the last entry of the log that is in it, and the term of the leader that wrote it out
@@ -6867,7 +6867,7 @@ type BitmapPart struct {
 	From uint64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
 	// up to this one
 	To uint64 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
-	// how many bytes at most, beside those of one slice
+	// how many bytes at most, in addition to those of one slice
 	Bytes         uint32 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -8159,7 +8159,7 @@ type AskRequest struct {
 	AllowPartial   bool                   `protobuf:"varint,4,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`
 	// refuse an answer that lacks keys that its question names, with MISSING_KEYS
 	Strict bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
-	// event clocks that the caller has seen in answers: what it is told now is not of an earlier time
+	// event clocks that the caller has seen in answers: this answer is not of an earlier time
 	Seen          []*SeenClock `protobuf:"bytes,6,rep,name=seen,proto3" json:"seen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -8459,17 +8459,19 @@ func (x *WatchRequest) GetStrict() bool {
 	return false
 }
 
-// Alert is raised when a comparison passes all of its thresholds, of which there is one at least. An answer that lacks shards neither raises nor clears it.
+// Alert is raised when a comparison passes all of its thresholds, at least one. An answer that lacks shards neither
+// raises nor clears it.
 type Alert struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// p_value at this or below; 0 for any
 	PValue float64 `protobuf:"fixed64,1,opt,name=p_value,json=pValue,proto3" json:"p_value,omitempty"`
 	// jensen_shannon_bits at this or above; 0 for any
 	JensenShannonBits float64 `protobuf:"fixed64,2,opt,name=jensen_shannon_bits,json=jensenShannonBits,proto3" json:"jensen_shannon_bits,omitempty"`
-	// it stays raised while these are passed, each beside the one that it belongs to; ten times p_value and four fifths of jensen_shannon_bits when absent
+	// it stays raised while these are passed, each given with the one that it belongs to; ten times p_value and four
+	// fifths of jensen_shannon_bits when absent
 	ClearPValue            *float64 `protobuf:"fixed64,3,opt,name=clear_p_value,json=clearPValue,proto3,oneof" json:"clear_p_value,omitempty"`
 	ClearJensenShannonBits *float64 `protobuf:"fixed64,4,opt,name=clear_jensen_shannon_bits,json=clearJensenShannonBits,proto3,oneof" json:"clear_jensen_shannon_bits,omitempty"`
-	// it is raised already: of a watch that goes on after another one
+	// it is raised already: of a watch that continues another one
 	Raised        bool `protobuf:"varint,5,opt,name=raised,proto3" json:"raised,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -9977,7 +9979,7 @@ func (x *KeyInfo) GetHalfLifeUs() int64 {
 type KeyList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Keys  []*KeyInfo             `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// how many keys there are of which these are the first
+	// how many keys there are in all; these are the first
 	Matched       uint64 `protobuf:"varint,2,opt,name=matched,proto3" json:"matched,omitempty"`
 	AsOfUs        int64  `protobuf:"varint,3,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -10637,7 +10639,7 @@ type FeedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// how often each phrase was found in all texts together, by the bytes of the phrase
 	Found []*Found `protobuf:"bytes,1,rep,name=found,proto3" json:"found,omitempty"`
-	// increments, of which a phrase that stands in the texts several times takes one
+	// increments; a phrase that stands in the texts several times takes one
 	Applied uint64 `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`
 	// increments that an earlier attempt had already applied
 	Duplicates uint64 `protobuf:"varint,3,opt,name=duplicates,proto3" json:"duplicates,omitempty"`
@@ -11464,7 +11466,7 @@ type Membership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// false is certain
 	Contained bool `protobuf:"varint,1,opt,name=contained,proto3" json:"contained,omitempty"`
-	// of a contained one: the part of all bins that were never there of which the same would be said; else 0
+	// of a contained one: the part of all bins that were never there but would get the same answer; else 0
 	FalseRate     float64 `protobuf:"fixed64,2,opt,name=false_rate,json=falseRate,proto3" json:"false_rate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -11658,7 +11660,7 @@ type Coverage struct {
 	ShardsStale []uint32 `protobuf:"varint,4,rep,packed,name=shards_stale,json=shardsStale,proto3" json:"shards_stale,omitempty"`
 	AsOfMinUs   int64    `protobuf:"varint,5,opt,name=as_of_min_us,json=asOfMinUs,proto3" json:"as_of_min_us,omitempty"`
 	AsOfMaxUs   int64    `protobuf:"varint,6,opt,name=as_of_max_us,json=asOfMaxUs,proto3" json:"as_of_max_us,omitempty"`
-	// keys that the question names and that are not there, or of which all has faded: they count as empty. The first 100,
+	// keys that the question names and that are not there, or have faded completely: they count as empty. The first 100,
 	// with its patterns if none matches a key; of the query language each pattern and range that means no key, as it is written
 	MissingKeys [][]byte `protobuf:"bytes,7,rep,name=missing_keys,json=missingKeys,proto3" json:"missing_keys,omitempty"`
 	// how many such keys there are
@@ -11778,7 +11780,7 @@ type Distribution struct {
 	EffectiveN float64 `protobuf:"fixed64,6,opt,name=effective_n,json=effectiveN,proto3" json:"effective_n,omitempty"`
 	// of the visible bins, in bits; not told (0) when brief
 	EntropyBits float64 `protobuf:"fixed64,7,opt,name=entropy_bits,json=entropyBits,proto3" json:"entropy_bits,omitempty"`
-	// visible bins in all, of which `bins` may be a selection; when brief, an upper bound: those stored, of which some may have faded
+	// visible bins in all; `bins` may be a selection. When brief, an upper bound: those stored, though some may have faded
 	BinsTotal   uint32 `protobuf:"varint,8,opt,name=bins_total,json=binsTotal,proto3" json:"bins_total,omitempty"`
 	Bins        []*Bin `protobuf:"bytes,9,rep,name=bins,proto3" json:"bins,omitempty"`
 	AsOfUs      int64  `protobuf:"varint,10,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
@@ -11788,7 +11790,7 @@ type Distribution struct {
 	Decay      Decay   `protobuf:"varint,13,opt,name=decay,proto3,enum=ebb.v1.Decay" json:"decay,omitempty"`
 	HalfLifeUs int64   `protobuf:"varint,14,opt,name=half_life_us,json=halfLifeUs,proto3" json:"half_life_us,omitempty"`
 	Floor      Floor   `protobuf:"varint,15,opt,name=floor,proto3,enum=ebb.v1.Floor" json:"floor,omitempty"`
-	// the top of one key of more than 16,384 bins is told without visiting all of them; name bins instead for other, entropy_bits
+	// the top of one key of more than 16,384 bins is answered without visiting all of them; name bins instead for other, entropy_bits
 	// and the number of those visible
 	Brief bool `protobuf:"varint,16,opt,name=brief,proto3" json:"brief,omitempty"`
 	// z and each count may be so much too low, because bins below the threshold were removed or an earlier summary of the key
@@ -12728,7 +12730,7 @@ type ShardAnswer struct {
 	Stale bool                `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
 	// the shard's evaluation time
 	AsOfUs int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
-	// positions of those keys of the question that are not there, or of which all has faded; see proto.QuestionKeys
+	// positions of those keys of the question that are not there, or have faded completely; see proto.QuestionKeys
 	Missing []uint32 `protobuf:"varint,6,rep,packed,name=missing,proto3" json:"missing,omitempty"`
 	// of a namespace with an event clock: the epoch of that which as_of_us is of
 	ClockEpoch    uint64 `protobuf:"varint,7,opt,name=clock_epoch,json=clockEpoch,proto3" json:"clock_epoch,omitempty"`
@@ -12977,7 +12979,7 @@ type ReplicaRecord struct {
 	Joining bool `protobuf:"varint,4,opt,name=joining,proto3" json:"joining,omitempty"`
 	// is to be none any more, and may still be one
 	Leaving bool `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
-	// the disk that it lay on is gone: it leaves, and answers nobody
+	// the disk that it lay on is gone: it leaves, and does not answer
 	Lost bool `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
 	// epoch at which an operator made it all that is left of its shard: its node makes it the only member; 0 if it is not
 	Recovers      uint64 `protobuf:"varint,7,opt,name=recovers,proto3" json:"recovers,omitempty"`
@@ -13186,7 +13188,7 @@ type Table struct {
 	Removed []string `protobuf:"bytes,9,rep,name=removed,proto3" json:"removed,omitempty"`
 	// storage version in force: nothing newer is written; 0 stands for 1
 	Version uint32 `protobuf:"varint,45,opt,name=version,proto3" json:"version,omitempty"`
-	// by name; kept by nodes, and told to nobody else
+	// by name; kept by nodes only
 	Tokens []*TokenRecord `protobuf:"bytes,47,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	// the newest version of a namespace that was deleted and purged: new namespaces begin above it
 	DroppedVersion uint64 `protobuf:"varint,48,opt,name=dropped_version,json=droppedVersion,proto3" json:"dropped_version,omitempty"`
@@ -13320,7 +13322,7 @@ type Move struct {
 	Why  string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
 	// planned; joining: the new replica gets the data; leaving: the old one goes; leading: nothing moves but who should lead
 	Phase string `protobuf:"bytes,5,opt,name=phase,proto3" json:"phase,omitempty"`
-	// what it waits for; empty if it goes on
+	// what it waits for; empty if it proceeds
 	Waits string `protobuf:"bytes,6,opt,name=waits,proto3" json:"waits,omitempty"`
 	// of one that brings data, bytes of snapshots that were sent to the new replica so far
 	SentBytes uint64 `protobuf:"varint,7,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
@@ -15007,7 +15009,7 @@ type NodeStatus struct {
 	StorageNewest uint32 `protobuf:"varint,46,opt,name=storage_newest,json=storageNewest,proto3" json:"storage_newest,omitempty"`
 	// callers need a token here
 	Guarded bool `protobuf:"varint,47,opt,name=guarded,proto3" json:"guarded,omitempty"`
-	// nodes of which a replica has spoken with one of this node's since its process started; founders ever
+	// nodes with a replica that has spoken with one of this node's since its process started; founders ever
 	Met []string `protobuf:"bytes,48,rep,name=met,proto3" json:"met,omitempty"`
 	// its disk is so slow that it hands over what it leads, to nodes whose disks are faster, and is given nothing back
 	DiskSlow bool `protobuf:"varint,49,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`

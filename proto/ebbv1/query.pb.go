@@ -1018,7 +1018,7 @@ func (x *PlanHalfLives) GetSlowUs() int64 {
 // PlanKeys asks which keys there are.
 type PlanKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// a pattern (or a key, of which there is one at most); every key when absent
+	// a pattern (or a key, one at most); every key when absent
 	Of *PlanTerm `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
 	// how many; 0 for 100 by name, and only there
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
