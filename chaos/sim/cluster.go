@@ -333,7 +333,8 @@ func (c *Cluster) end(i int, only *life, disk func(*fs.Mem) *fs.Mem) {
 	c.dying.Go(l.node.Kill)
 }
 
-// SlowDisk makes every sync of node i's disk take d; 0 restores the usual time. Kill, PowerLoss and Wipe restore it too.
+// SlowDisk makes every sync of node i's disk take d; 0 restores the usual time. Kill, PowerLoss and Wipe restore it,
+// too.
 func (c *Cluster) SlowDisk(i int, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

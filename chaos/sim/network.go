@@ -26,7 +26,7 @@ type Link struct {
 	Loss   float64       // chance that a packet is lost, or that a segment comes 200 ms late
 	Dup    float64       // chance that a packet arrives twice
 	Flip   float64       // chance that one bit of a packet is inverted
-	Spoil  float64       // the same for a segment of gRPC between nodes, which has checksums besides those of TCP
+	Spoil  float64       // the same for gRPC segments between nodes: only these have checksums besides those of TCP
 }
 
 // UsualLink is a link in a data centre.
@@ -85,7 +85,7 @@ func (n *Net) trace(from, to string, data []byte) {
 type Host struct {
 	net    *Net
 	IP     string
-	checks string // the remote port on which what this host sends has checksums
+	checks string // the port of other hosts; streams to this port have checksums
 }
 
 // Host returns the machine with the given IP address.
