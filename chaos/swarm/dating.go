@@ -141,7 +141,7 @@ func left(got ebb.Distribution, events []timedAmount) bool {
 	return got.Z <= want*(1+1e-9) && got.Z+got.Lost >= want*(1-1e-9)
 }
 
-// datedSum is what is left of events at a time.
+// datedSum returns what is left of events at a time.
 func datedSum(events []timedAmount, at time.Time) (sum float64) {
 	for _, e := range events {
 		sum += e.amount * math.Exp2(-float64(at.Sub(e.at))/float64(datedHalfLife))

@@ -79,7 +79,7 @@ func (f *decayClient) look(ctx context.Context, c *ebb.Client, key string, event
 	f.w.hold("decayed-sum", ok, "%s is %v at %v, and of %d events %v is left", key, d.Z, d.AsOf, len(events), want)
 }
 
-// sumAt is what is left of events at a time.
+// sumAt returns what is left of events at a time.
 func sumAt(events []timedAmount, at time.Time) (sum float64) {
 	for _, e := range events {
 		sum += e.amount * math.Exp2(-float64(at.Sub(e.at))/float64(fadingHalfLife))

@@ -88,7 +88,7 @@ func (a *expiryClient) work(c *ebb.Client) {
 	}
 }
 
-// look asks a key for what is left.
+// look asks a key for its remaining members, and checks the answer.
 func (a *expiryClient) look(ctx context.Context, c *ebb.Client, o *expiringKey) error {
 	if len(o.events) == 0 {
 		return nil

@@ -92,7 +92,7 @@ func (k *changer) add(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// look reads the key: what is left of it lies between what the shortest and the longest half-life leave.
+// look reads the key. Its sum must lie between what the shortest half-life leaves and what the longest leaves.
 func (k *changer) look(ctx context.Context, c *ebb.Client) error {
 	d, err := c.Distribution(ctx, changingNamespace, k.key)
 	if err != nil {

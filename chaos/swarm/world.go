@@ -27,7 +27,7 @@ type Options struct {
 	Workloads []string                                  // names of the workloads to run; drawn from the seed if nil
 }
 
-// Bubble runs f in virtual time, and returns when all goroutines that f started have ended. A test passes
+// Bubble runs f in virtual time, and returns when all goroutines that f started have ended. It is a wrapper of
 // synctest.Test.
 type Bubble func(f func())
 
