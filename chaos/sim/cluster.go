@@ -106,7 +106,8 @@ const (
 	portGossip = "7071"
 )
 
-// Start starts all nodes and returns when they serve.
+// Start starts all nodes, and returns when they serve. If a node does not start, or ctx ends first, Start closes all
+// nodes and returns an error.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Nodes == 0 {
 		opts.Nodes = 3
