@@ -99,7 +99,7 @@ func (d *dater) jump(ctx context.Context, c *ebb.Client, key string) {
 	err := c.Increment(ctx, datedNamespace, ebb.Increment{Key: key, Bin: "wrong", Time: at})
 	d.w.hold("jump-refused", err != nil, "an event of %v was taken, where the latest date is %v", at, d.now)
 	if errors.Is(err, ebb.ErrTimeJump) {
-		err = nil // as it should
+		err = nil // the expected refusal
 	}
 	d.w.done(outcomeOf(err))
 }

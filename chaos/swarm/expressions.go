@@ -18,7 +18,7 @@ type computer struct {
 	w    *world
 	rng  *rand.Rand
 	life int
-	has  map[string]ids // by key; the days first in order of their names
+	has  map[string]ids // by key
 	wide ids            // of the bitmap in all shards
 }
 

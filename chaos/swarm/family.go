@@ -52,7 +52,7 @@ func FamilyOf(name string) (Family, bool) {
 	return Families[i], true
 }
 
-// FamilyNames are the names of all families, in the order of the table.
+// FamilyNames returns the names of all families, in the order of Families.
 func FamilyNames() []string {
 	var names []string
 	for _, f := range Families {

@@ -134,7 +134,7 @@ func (w *worker) judge(ctx context.Context, p Plan) (*Verdict, error) {
 	if _, err := w.in.Write(append(b, '\n')); err == nil {
 		if v := w.verdict(); v != nil {
 			if Replays() {
-				w.end() // the next plan has a process as new as this one had
+				w.end() // so that the next plan has a new process, too
 			}
 			return v, nil
 		}

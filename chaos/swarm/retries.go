@@ -51,7 +51,7 @@ type sent struct {
 	tries    int
 }
 
-// shardSlack is how far the clock of a shard may be from that of a client, where all clocks are right.
+// shardSlack is how far the clock of a shard may be from the clock of a client, if all clocks are right.
 const shardSlack = time.Second
 
 func newRetrier(w *world, odd bool) *retrier {

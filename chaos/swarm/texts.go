@@ -175,7 +175,7 @@ func (t *texter) read(where string, ask func() (string, error)) error {
 	return err
 }
 
-// settle reads the string once more, so that the history ends with what is left.
+// settle reads the string once more, so that the history ends with its last value.
 func (t *texter) settle(ctx context.Context, c *ebb.Client) {
 	t.doors.close()
 	if t.id == 0 {

@@ -32,7 +32,7 @@ type Verdict struct {
 	Spans   []Span   `json:"spans,omitempty"`
 }
 
-// Span is a fault, from its beginning until all was mended.
+// Span is the time from the beginning of a fault until all was mended.
 type Span struct {
 	Fault string        `json:"act"`
 	From  time.Duration `json:"from_ns"`
@@ -128,7 +128,7 @@ func (v *Verdict) Tell() string {
 	return b.String()
 }
 
-// point is the count of a failpoint.
+// point returns the count of a failpoint.
 func (v *Verdict) point(name string) *PointCount {
 	if v.Points == nil {
 		v.Points = map[string]*PointCount{}

@@ -55,7 +55,7 @@ func (k *watcher) watch(ctx context.Context, c *ebb.Client, times int) {
 	floor := max(k.sure, k.heard)
 	for e, err := range c.WatchTop(ctx, countsNamespace, k.key, 1, ebb.WatchOptions{Interval: millis(k.rng, 200, 1000), Every: true, Tolerance: -1}) {
 		if err != nil {
-			return // ctx is over
+			return // ctx has ended
 		}
 		if e.Err() != nil {
 			k.w.read(false)

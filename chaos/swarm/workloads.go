@@ -28,8 +28,8 @@ var (
 )
 
 const (
-	windowNamespace = "window"   // of distinct keys that count a window
-	trendNamespace  = "trending" // of two half-lives
+	windowNamespace = "window"   // distinct keys that count over a window
+	trendNamespace  = "trending" // with two half-lives
 	namedNamespace  = "named"    // bitmaps of strings
 	windowLength    = time.Hour
 	trendFast       = 10 * time.Second

@@ -22,8 +22,8 @@ import (
 type Options struct {
 	Logger    *slog.Logger                              // of the nodes; nil discards it
 	Configure func(i int, cfg *node.Config)             // changes a node's configuration before each of its lives
-	Client    []ebb.Option                              // of every client
-	Inject    func(ctx context.Context, c *sim.Cluster) // is called once the cluster serves, to plant something
+	Client    []ebb.Option                              // options of every client
+	Inject    func(ctx context.Context, c *sim.Cluster) // is called once the cluster serves
 	Workloads []string                                  // names of the workloads to run; drawn from the seed if nil
 }
 
