@@ -11,23 +11,23 @@ import (
 )
 
 // Switches is a history of single bits that many clients set, clear, flip and read. The answer to a command says
-// whether it changed the bit. So every answer, also to a command, says what the bit was. Several goroutines may call
-// its methods at once.
+// whether the command changed the bit, so every answer shows what the bit was. Several goroutines may call its methods
+// at once.
 type Switches struct {
 	now   func() time.Duration
-	clock atomic.Int64 // as that of Texts
+	clock atomic.Int64 // orders begins and ends, as the clock of Texts does
 
 	mu   sync.Mutex // guards done
 	done []porcupine.Operation
 }
 
-// NewSwitches returns an empty history; now says how long the run has lasted.
+// NewSwitches returns an empty history; now returns how long the run has lasted.
 func NewSwitches(now func() time.Duration) *Switches { return &Switches{now: now} }
 
 // BitOp is an operation on a bit.
 type BitOp string
 
-// The acts.
+// The operations on a bit.
 const (
 	Set   BitOp = "set"
 	Clear BitOp = "clear"
@@ -35,13 +35,13 @@ const (
 	Look  BitOp = "look"
 )
 
-// click is what an operation asks for.
+// click is the input of an operation.
 type click struct {
 	bit uint64
 	act BitOp
 }
 
-// Click is one that has begun.
+// Click is an operation that has begun.
 type Click struct {
 	of *Switches
 	op porcupine.Operation
@@ -49,19 +49,20 @@ type Click struct {
 	course
 }
 
-// Begin begins an act.
+// Begin begins an operation. The name where is for reports.
 func (s *Switches) Begin(client int, where string, bit uint64, act BitOp) *Click {
 	return &Click{of: s, op: porcupine.Operation{ClientId: client, Call: s.clock.Add(1)}, click: click{bit, act}, course: course{where: where, from: s.now()}}
 }
 
-// Done ends an act that was answered: whether it has changed the bit, or of Look whether that is set.
+// Done ends an operation that was answered. For a Look, yes is whether the bit is set; for the others, whether the bit
+// was changed.
 func (c *Click) Done(yes bool) {
 	c.op.Output = yes
 	c.end(c.of.clock.Add(1))
 }
 
-// Unknown ends an act of unknown outcome: it may have been done, or may be done later. An act that is never ended
-// counts as not done.
+// Unknown ends an operation of unknown outcome: it may have been done, or may be done later. An operation that is never
+// ended counts as not done.
 func (c *Click) Unknown() {
 	if c.act != Look {
 		c.end(math.MaxInt64)
@@ -76,7 +77,7 @@ func (c *Click) end(at int64) {
 	c.of.done = append(c.of.done, c.op)
 }
 
-// switchModel says what bits do.
+// switchModel is the behaviour of bits.
 var switchModel = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		return parted(history, func(op porcupine.Operation) any { return op.Input.(click).bit })
@@ -95,7 +96,7 @@ var switchModel = porcupine.Model{
 		case Look:
 			return output == was, was
 		}
-		return output == nil || output == (next != was), next // without an answer anything may have come of it
+		return output == nil || output == (next != was), next // no answer: either is possible
 	},
 	DescribeOperation: func(input, output any) string {
 		in := input.(click)
@@ -106,15 +107,15 @@ var switchModel = porcupine.Model{
 	},
 }
 
-// Check looks for an order, for so long at most of real time, and says how many operations that is of.
+// Check looks for an order, for at most limit of real time. It also returns the number of operations.
 func (s *Switches) Check(limit time.Duration) (porcupine.CheckResult, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return porcupine.CheckOperationsTimeout(switchModel, s.done, limit), len(s.done)
 }
 
-// Explain tells of each bit whose operations no order explains what the longest order ends with, and what it has no
-// place for.
+// Explain reports each bit whose operations no order explains. It shows how the longest order ends, and the operations
+// that this order does not contain. The search takes at most limit of real time.
 func (s *Switches) Explain(limit time.Duration) []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package history takes down what many clients wrote to strings and read of them, and has porcupine look for an order
-// of it all that explains every answer.
+// Package history records the writes and reads of strings and bits by many clients. Porcupine then looks for one order
+// of all operations that explains every answer.
 //
 //	Write, Read ──> Operation ──Done, Unknown──> Texts ──Check──> Ok, Illegal, or Unknown: no verdict in time
 //	                                                      └─Explain──> what no order has a place for
@@ -18,35 +18,35 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Texts is a history of strings. Its methods may be called by several goroutines at once.
+// Texts is a history of strings. Several goroutines may call its methods at once.
 type Texts struct {
 	now func() time.Duration
-	// clock orders the beginnings and ends of operations: in virtual time many fall on one moment.
+	// clock orders the begins and ends of operations: in virtual time, many of them have the same time.
 	clock atomic.Int64
 
 	mu   sync.Mutex // guards what follows
 	done []porcupine.Operation
-	// lost are the writes without an answer: they end never, if they were done at all.
+	// lost are the writes without an answer. Each may have been done at any time after it began, or never.
 	lost []porcupine.Operation
 }
 
-// New returns an empty history; now says how long the run has lasted.
+// New returns an empty history; now returns how long the run has lasted.
 func New(now func() time.Duration) *Texts { return &Texts{now: now} }
 
-// text is what an operation asks for.
+// text is the input of an operation.
 type text struct {
 	key   string
 	write bool
 	value string // of a write
 }
 
-// course is what reports say of an operation.
+// course is what reports show of an operation, in addition to its input and output.
 type course struct {
 	where    string
 	from, to time.Duration
 }
 
-// Operation is one that has begun.
+// Operation is an operation that has begun.
 type Operation struct {
 	of *Texts
 	op porcupine.Operation
@@ -54,14 +54,14 @@ type Operation struct {
 	course
 }
 
-// Write begins a write of a value that no other write has.
+// Write begins a write of a value that no other write has. The name where is for reports.
 func (t *Texts) Write(client int, where, key string) *Operation {
 	o := t.begin(client, where, text{key: key, write: true})
 	o.value = fmt.Sprintf("%d.%d", client, o.op.Call)
 	return o
 }
 
-// Read begins a linearizable read.
+// Read begins a linearizable read. The name where is for reports.
 func (t *Texts) Read(client int, where, key string) *Operation {
 	return t.begin(client, where, text{key: key})
 }
@@ -70,13 +70,13 @@ func (t *Texts) begin(client int, where string, in text) *Operation {
 	return &Operation{of: t, op: porcupine.Operation{ClientId: client, Call: t.clock.Add(1)}, text: in, course: course{where: where, from: t.now()}}
 }
 
-// Key is the string's.
+// Key returns the key of the string.
 func (o *Operation) Key() string { return o.key }
 
-// Value is what is to be written.
+// Value returns the value to write.
 func (o *Operation) Value() string { return o.value }
 
-// Done ends a write that was acknowledged, or a read that was answered with this value: empty where there is none.
+// Done ends a write that was acknowledged, or a read that returned this value. The value is empty if the key has none.
 func (o *Operation) Done(value string) {
 	o.op.Output = value
 	o.end(o.of.clock.Add(1))
@@ -85,7 +85,7 @@ func (o *Operation) Done(value string) {
 // Unknown ends a write of unknown outcome: it may have been done, or may be done later.
 func (o *Operation) Unknown() { o.end(math.MaxInt64) }
 
-// end takes the operation down. One that is never ended is taken not to have been done.
+// end records the operation. An operation that is never ended counts as not done.
 func (o *Operation) end(at int64) {
 	o.op.Return, o.to = at, o.of.now()
 	o.op.Input, o.op.Metadata = o.text, o.course
@@ -98,7 +98,7 @@ func (o *Operation) end(at int64) {
 	o.of.done = append(o.of.done, o.op)
 }
 
-// model says what strings do: a read returns what was written last.
+// model is the behaviour of strings: a read returns the last value written.
 var model = porcupine.Model{
 	Partition: byKey,
 	Init:      func() any { return "" },
@@ -117,12 +117,12 @@ var model = porcupine.Model{
 	},
 }
 
-// byKey parts a history by keys.
+// byKey splits a history by key.
 func byKey(history []porcupine.Operation) [][]porcupine.Operation {
 	return parted(history, func(op porcupine.Operation) any { return op.Input.(text).key })
 }
 
-// parted parts a history by what operations are on, in the order of their first ones.
+// parted splits a history by the object of each operation. The parts are in the order of their first operations.
 func parted(history []porcupine.Operation, on func(porcupine.Operation) any) (parts [][]porcupine.Operation) {
 	at := map[any]int{}
 	for _, op := range history {
@@ -137,8 +137,8 @@ func parted(history []porcupine.Operation, on func(porcupine.Operation) any) (pa
 	return parts
 }
 
-// operations are all operations that an order must explain. A write without an answer is left out if no read returned
-// its value: then it makes no difference when it was done, if ever.
+// operations returns all operations that an order must explain. It leaves out a write without an answer if no read
+// returned its value: then it makes no difference whether or when the write was done.
 func (t *Texts) operations() []porcupine.Operation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,14 +157,15 @@ func (t *Texts) operations() []porcupine.Operation {
 	return history
 }
 
-// Check looks for an order, for so long at most of real time, and says how many operations that is of. In a bubble the
-// limit would never come.
+// Check looks for an order, for at most limit of real time. It also returns the number of operations. Do not call it in
+// a bubble, where the limit would never be reached.
 func (t *Texts) Check(limit time.Duration) (porcupine.CheckResult, int) {
 	history := t.operations()
 	return porcupine.CheckOperationsTimeout(model, history, limit), len(history)
 }
 
-// Picture draws a history, and the longest orders of it, as a page.
+// Picture writes an HTML page to file that shows the history and its longest orders. The search takes at most limit of
+// real time.
 func (t *Texts) Picture(file string, limit time.Duration) error {
 	_, info := porcupine.CheckOperationsVerbose(model, t.operations(), limit)
 	page, err := os.Create(file)
@@ -175,26 +176,26 @@ func (t *Texts) Picture(file string, limit time.Duration) error {
 	return porcupine.Visualize(model, info, page)
 }
 
-// Event is a sentence about an operation.
+// Event is a sentence of a report about an operation.
 type Event struct {
-	At   time.Duration // when it ended
+	At   time.Duration // when the operation ended, or was given up
 	Text string
 }
 
 const (
-	// placedMax is how many operations are reported of those that an order has a place for: the last ones.
+	// placedMax is how many operations of the longest order are reported: its last ones.
 	placedMax = 8
-	// unplacedMax is how many operations are reported of those that it has no place for.
+	// unplacedMax is how many operations that are not in the longest order are reported.
 	unplacedMax = 8
 )
 
 // Explain reports each key whose operations no order explains. It shows how the longest order ends, and the operations
-// that this order has no place for.
+// that this order does not contain. The search takes at most limit of real time.
 func (t *Texts) Explain(limit time.Duration) []Event {
 	return explain(model, t.operations(), limit, func(in any) string { return in.(text).key })
 }
 
-// explain does the same for any model; name says what an operation is on.
+// explain does the same for any model; name returns the object of an operation.
 func explain(model porcupine.Model, history []porcupine.Operation, limit time.Duration, name func(input any) string) (events []Event) {
 	_, info := porcupine.CheckOperationsVerbose(model, history, limit)
 	parts := model.Partition(history)
@@ -208,7 +209,7 @@ func explain(model porcupine.Model, history []porcupine.Operation, limit time.Du
 		if len(order) == len(parts[p]) {
 			continue
 		}
-		placed := map[int64]bool{} // by their beginnings
+		placed := map[int64]bool{} // by their Call times, which are unique
 		for _, op := range order {
 			placed[op.Call] = true
 		}
@@ -225,7 +226,7 @@ func explain(model porcupine.Model, history []porcupine.Operation, limit time.Du
 	return events
 }
 
-// tell says an operation in words.
+// tell describes an operation in a sentence.
 func tell(model porcupine.Model, op porcupine.Operation, how string) Event {
 	at := op.Metadata.(course)
 	end := fmt.Sprintf("to %.3fs", at.to.Seconds())

@@ -20,39 +20,38 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Options say what Start starts.
+// Options configure Start.
 type Options struct {
 	Nodes  int    // 3 if 0
 	Shards uint32 // 4 if 0
-	Seed   uint64 // of the network's chances and of what a power cut leaves
+	Seed   uint64 // seeds the random choices of the network, and what a power loss leaves on a disk
 	Logger *slog.Logger
 	// Sync is how long a disk takes to sync; nothing if 0.
 	Sync time.Duration
 	// Create is how long a disk takes to make a file; nothing if 0.
 	Create time.Duration
-	// Secrets are each node's node.Config.ClusterSecrets; without any, the cluster cannot have tokens.
+	// Secrets are the node.Config.ClusterSecrets of every node. Without secrets, the cluster cannot have tokens.
 	Secrets []string
-	// Configure changes a node's configuration before each of its lives.
+	// Configure changes a node's configuration before each start of its process.
 	Configure func(i int, cfg *node.Config)
 }
 
-// Cluster is whole nodes on a simulated network, each with a disk and a clock
-// of its own that outlive its process. It runs inside a synctest bubble, and
-// outside of one in real time.
+// Cluster is a set of real nodes on a simulated network. Each node has its own disk and clock, which outlive its
+// process. A Cluster runs in virtual time inside a synctest bubble, and in real time outside.
 type Cluster struct {
 	Net   *Net
 	opts  Options
 	shift atomic.Int64   // of all clocks, in ns
-	dying sync.WaitGroup // what is left of killed processes
+	dying sync.WaitGroup // goroutines that stop the nodes of killed processes
 
 	mu    sync.Mutex // guards what follows; never held across a wait
 	names []string
 	slots []*slot
-	// collapses are why nodes could not go on, one for each that died of itself.
+	// collapses has one Collapse for each node that ended by itself, with the cause.
 	collapses []Collapse
 }
 
-// slot is a node's place, over its lives.
+// slot is a node's place in the cluster, over all lives of its process.
 type slot struct {
 	ip    string
 	disk  *fs.Mem
@@ -69,14 +68,14 @@ type life struct {
 	over atomic.Bool
 }
 
-// Clock is one machine's clock: the bubble's time, moved, and faster or slower.
+// Clock is one machine's clock: the time of the bubble plus an offset, with a rate.
 type Clock struct {
 	all  *atomic.Int64
 	skew atomic.Int64
 	pace atomic.Pointer[pace]
 }
 
-// pace is how a clock gains: gain nanoseconds a nanosecond, since then.
+// pace is the rate of a clock: since the time since, the clock gains gain nanoseconds in each nanosecond.
 type pace struct {
 	gain  float64
 	since time.Time
@@ -92,13 +91,13 @@ func (c *Clock) Now() time.Time {
 	return now.Add(ahead)
 }
 
-// Set puts the clock this much ahead of what it should be, at the usual rate.
+// Set puts the clock ahead of the true time by this duration, at the usual rate. A negative duration puts it behind.
 func (c *Clock) Set(ahead time.Duration) {
 	c.pace.Store(nil)
 	c.skew.Store(int64(ahead))
 }
 
-// SetRate makes the clock go this much faster than time from now on: 1.5 gains half an hour an hour.
+// SetRate sets how fast the clock runs from now on: 1.5 means that it gains half an hour in each hour.
 func (c *Clock) SetRate(rate float64) { c.pace.Store(&pace{gain: rate - 1, since: time.Now()}) }
 
 // Ports that every simulated node listens on.
@@ -107,7 +106,8 @@ const (
 	portGossip = "7071"
 )
 
-// Start starts all nodes and returns when they serve.
+// Start starts all nodes, and returns when they serve. If a node does not start, or ctx ends first, Start closes all
+// nodes and returns an error.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Nodes == 0 {
 		opts.Nodes = 3
@@ -133,8 +133,8 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Add makes room for another node, with an empty disk, and returns its number. Restart starts it: those beyond the
-// founders join the cluster that is there.
+// Add makes a place for another node, with an empty disk, and returns the node's number. Restart starts the node. A
+// node that is added after Start joins the existing cluster.
 func (c *Cluster) Add() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +146,7 @@ func (c *Cluster) Add() int {
 	return i
 }
 
-// Restart starts node i with the disk it has; it does nothing if it lives.
+// Restart starts node i with the disk that it has. If the node lives, Restart does nothing.
 func (c *Cluster) Restart(ctx context.Context, i int) error {
 	c.mu.Lock()
 	s := c.slots[i]
@@ -156,7 +156,7 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 	}
 	s.lives++
 	if s.fail.Killed() {
-		s.fail = &fail.Points{} // those of the process that died there
+		s.fail = &fail.Points{} // the old ones belong to the process that died
 	}
 	host := c.Net.Host(s.ip)
 	host.checks = portGRPC
@@ -193,7 +193,7 @@ func (c *Cluster) slot(i int) *slot {
 	return c.slots[i]
 }
 
-// gossip returns where the other nodes gossip. c.mu is held.
+// gossip returns the gossip addresses of the other nodes. c.mu is held.
 func (c *Cluster) gossip(self int) []string {
 	var out []string
 	for i, s := range c.slots {
@@ -204,10 +204,10 @@ func (c *Cluster) gossip(self int) []string {
 	return out
 }
 
-// collapsed is what a node calls when it cannot continue: its process is gone.
+// collapsed is called by a node that cannot continue: its process ends.
 func (c *Cluster) collapsed(i int, l *life, err error) {
 	if l.over.Load() {
-		return // it was killed, and noticed
+		return // the cluster killed this process, and the error follows from that
 	}
 	c.opts.Logger.Error("node collapsed", "node", c.Name(i), "err", err)
 	c.mu.Lock()
@@ -216,7 +216,7 @@ func (c *Cluster) collapsed(i int, l *life, err error) {
 	c.dying.Go(func() { c.end(i, l, (*fs.Mem).Kill) })
 }
 
-// Collapse is why a node could not go on.
+// Collapse is the reason why a node ended by itself.
 type Collapse struct {
 	Node int
 	Err  error
@@ -225,17 +225,17 @@ type Collapse struct {
 
 func (c Collapse) Error() string { return c.name + ": " + c.Err.Error() }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (c Collapse) Unwrap() error { return c.Err }
 
-// Collapses returns why nodes could not go on, one Collapse for each that died of itself.
+// Collapses returns one Collapse for each node that ended by itself.
 func (c *Cluster) Collapses() []Collapse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.collapses)
 }
 
-// Ready returns when every node that lives serves.
+// Ready returns when every living node serves. When ctx ends, it returns an error that names a node that is not ready.
 func (c *Cluster) Ready(ctx context.Context) error {
 	for i := range c.Nodes() {
 		n := c.Node(i)
@@ -251,19 +251,18 @@ func (c *Cluster) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends process i: its connections are reset, and its disk keeps all that was written.
+// Kill ends process i: its connections are reset, and its disk keeps everything that was written, synced or not.
 func (c *Cluster) Kill(i int) { c.end(i, nil, (*fs.Mem).Kill) }
 
-// PowerLoss cuts the power of machine i: of what was not synced, the seed
-// decides what is left.
+// PowerLoss cuts the power of machine i. The seed decides what is left of the data that was not synced.
 func (c *Cluster) PowerLoss(i int) {
 	c.end(i, nil, func(m *fs.Mem) *fs.Mem {
 		return m.Crash(c.opts.Seed<<8 ^ uint64(i)<<4 ^ uint64(c.slots[i].lives)<<16) // c.mu is held
 	})
 }
 
-// KillAt cuts the power of machine i when its process comes to a failpoint for the n-th time from now, and tells
-// reached before.
+// KillAt cuts the power of machine i when its process reaches a failpoint for the n-th time from now. It calls reached
+// just before.
 func (c *Cluster) KillAt(i int, point string, n int, reached func()) {
 	c.Fail(i).Arm(point, n, fail.Kill(func() {
 		reached()
@@ -271,11 +270,11 @@ func (c *Cluster) KillAt(i int, point string, n int, reached func()) {
 	}))
 }
 
-// shutMax is how long a process may take to end in order, before it is killed as a supervisor does.
+// shutMax is how long a process may take to stop in order. After that, Shut kills the process, as a supervisor does.
 const shutMax = 30 * time.Second
 
-// Shut ends process i in order, and returns when nothing of it runs. One that does not end, since its disk hangs, is
-// killed.
+// Shut stops process i in order, and returns when nothing of it runs. A process that does not stop, because its disk
+// hangs, is killed.
 func (c *Cluster) Shut(i int) error {
 	c.mu.Lock()
 	s := c.slots[i]
@@ -302,7 +301,7 @@ func (c *Cluster) Shut(i int) error {
 	return nil
 }
 
-// Wipe gives the machine of node i, which must be dead, an empty disk.
+// Wipe gives the machine of node i an empty disk. The node must be dead.
 func (c *Cluster) Wipe(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,12 +310,12 @@ func (c *Cluster) Wipe(i int) {
 	c.slow(s, c.opts.Sync)
 }
 
-// Disk is the disk of node i's machine; a crash puts another in its place.
+// Disk returns the current disk of node i's machine. A crash replaces it by another.
 func (c *Cluster) Disk(i int) *fs.Mem { return c.slot(i).disk }
 
-// end ends the process at once: the network and the disk forget it before
-// anything of it is stopped, so that it cannot say or write another word. If
-// only is not nil, just that life.
+// end ends the process of node i at once. The network and the disk are taken away before the node is stopped, so that
+// the process can neither send nor write anything more. If only is not nil, end does so only if that life is the
+// current one.
 func (c *Cluster) end(i int, only *life, disk func(*fs.Mem) *fs.Mem) {
 	c.mu.Lock()
 	s := c.slots[i]
@@ -335,15 +334,15 @@ func (c *Cluster) end(i int, only *life, disk func(*fs.Mem) *fs.Mem) {
 	c.dying.Go(l.node.Kill)
 }
 
-// SlowDisk makes every sync of node i's disk take d; 0 makes it usual again.
-// Its next life has a usual disk.
+// SlowDisk makes every sync of node i's disk take d; 0 restores the usual time. Kill, PowerLoss and Wipe restore it,
+// too.
 func (c *Cluster) SlowDisk(i int, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.slow(c.slots[i], max(d, c.opts.Sync))
 }
 
-// SlowFiles makes every sync of node i's disk take d, and the making of every file, too.
+// SlowFiles makes every sync of node i's disk take d, and also the creation of every file.
 func (c *Cluster) SlowFiles(i int, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,7 +353,7 @@ func (c *Cluster) slow(s *slot, d time.Duration) {
 	c.delay(s, d, c.opts.Create)
 }
 
-// delay makes a disk take so long for a sync, and to make a file. Files are made under names that end in .tmp.
+// delay sets how long a disk takes for a sync, and to create a file. Files are created under names that end in .tmp.
 func (c *Cluster) delay(s *slot, sync, create time.Duration) {
 	if sync == 0 && create == 0 {
 		s.disk.Inject(nil)
@@ -371,7 +370,7 @@ func (c *Cluster) delay(s *slot, sync, create time.Duration) {
 	})
 }
 
-// Move gives the machine of node i, which must be dead, another address.
+// Move gives the machine of node i another IP address. The node must be dead.
 func (c *Cluster) Move(i int, ip string) {
 	c.mu.Lock()
 	c.slots[i].ip = ip
@@ -381,7 +380,7 @@ func (c *Cluster) Move(i int, ip string) {
 // Cut cuts two nodes off from each other.
 func (c *Cluster) Cut(i, j int) { c.Net.Cut(c.IP(i), c.IP(j)) }
 
-// CutOneWay loses all that node i sends to node j.
+// CutOneWay cuts the link from node i to node j, and leaves the other direction.
 func (c *Cluster) CutOneWay(i, j int) { c.Net.CutOneWay(c.IP(i), c.IP(j)) }
 
 // Isolate cuts node i off from all other nodes. Clients still reach it.
@@ -393,34 +392,34 @@ func (c *Cluster) Isolate(i int) {
 	}
 }
 
-// Heal mends every link.
+// Heal makes every link usual again.
 func (c *Cluster) Heal() { c.Net.Heal() }
 
-// Advance moves the clocks of all machines together.
+// Advance moves the clocks of all machines ahead by the same duration.
 func (c *Cluster) Advance(d time.Duration) { c.shift.Add(int64(d)) }
 
-// Nodes is how many nodes there are, dead or alive.
+// Nodes returns the number of nodes, dead or alive.
 func (c *Cluster) Nodes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.slots)
 }
 
-// Name is the name of node i.
+// Name returns the name of node i.
 func (c *Cluster) Name(i int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.names[i]
 }
 
-// Index is the number of the node with that name; -1 if there is none.
+// Index returns the number of the node with that name, or -1 if there is none.
 func (c *Cluster) Index(name string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Index(c.names, name)
 }
 
-// IP is where node i is.
+// IP returns the IP address of node i.
 func (c *Cluster) IP(i int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -436,17 +435,17 @@ func (c *Cluster) Addrs() []string {
 	return out
 }
 
-// Clock is the clock of node i's machine.
+// Clock returns the clock of node i's machine.
 func (c *Cluster) Clock(i int) *Clock { return c.slot(i).clock }
 
-// Fail holds the failpoints of node i, over all its lives until it dies at one of them.
+// Fail returns the failpoints of node i. They stay the same over the node's lives, until it dies at one of them.
 func (c *Cluster) Fail(i int) *fail.Points {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.slots[i].fail
 }
 
-// Lives is how often node i was started.
+// Lives returns how often node i was started.
 func (c *Cluster) Lives(i int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -463,13 +462,13 @@ func (c *Cluster) Node(i int) *node.Node {
 	return nil
 }
 
-// Dialer returns how a client at this address of the network dials.
+// Dialer returns the dial function of a client with this IP address.
 func (c *Cluster) Dialer(ip string) func(ctx context.Context, addr string) (net.Conn, error) {
 	return c.Net.Host(ip).Dial
 }
 
-// Leader returns the node that leads a shard in the newest term that any living
-// node knows of; -1 if none says that it does.
+// Leader returns the node that leads a shard. If several say that they lead, it is the one of the newest term; it is -1
+// if none does.
 func (c *Cluster) Leader(shard uint32) int {
 	leader, newest := -1, uint64(0)
 	for i := range c.Nodes() {
@@ -486,11 +485,11 @@ func (c *Cluster) Leader(shard uint32) int {
 	return leader
 }
 
-// Linger is how long memberlist's last probes outlive it. A bubble's time stands
-// still once its main goroutine ends, so that must wait for them.
+// Linger is how long memberlist's last probes outlive a node. The time of a bubble stops when its main goroutine ends.
+// So the main goroutine must wait for the probes.
 const Linger = 10 * time.Second
 
-// Stop kills every node, and returns when nothing of any of them runs.
+// Stop kills every node, and returns when nothing of them runs.
 func (c *Cluster) Stop() {
 	for i := range c.Nodes() {
 		c.Kill(i)
@@ -498,12 +497,12 @@ func (c *Cluster) Stop() {
 	c.dying.Wait()
 }
 
-// LeaderOf returns the node that leads the shard of a key; -1 if none says that it does.
+// LeaderOf returns the node that leads the shard of a key, or -1 if no node says that it does.
 func (c *Cluster) LeaderOf(ns, key string) int {
 	return c.Leader(proto.ShardOf(ns, []byte(key), c.opts.Shards))
 }
 
-// Close stops every node in order, and returns when nothing of any of them runs.
+// Close stops every node in order, and returns when nothing of them runs.
 func (c *Cluster) Close() error {
 	var errs []string
 	var mu sync.Mutex // guards errs
@@ -525,7 +524,7 @@ func (c *Cluster) Close() error {
 	return nil
 }
 
-// processHost is the network as one process sees it: it ends with the process.
+// processHost is the network as one process sees it. When the process dies, it can no longer dial or listen.
 type processHost struct {
 	*Host
 	ctx context.Context

@@ -15,8 +15,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Door is a bare connection to one node, for what the SDK would never do: ask
-// a node for what it should not answer, or send the same command twice.
+// Door is a direct gRPC connection to one node. Tests use it for what the SDK never does: ask a node that should not
+// answer, or send the same command twice.
 type Door struct {
 	node   string
 	conn   *grpc.ClientConn
@@ -24,8 +24,7 @@ type Door struct {
 	total  uint32
 }
 
-// Door opens a connection from a client at this address to node i, wherever
-// that is at each attempt.
+// Door opens a connection to node i from a client with this IP address. Each attempt dials the node's current address.
 func (c *Cluster) Door(ip string, i int) (*Door, error) {
 	host := c.Net.Host(ip)
 	conn, err := grpc.NewClient("passthrough:///"+c.Name(i),
@@ -43,7 +42,7 @@ func (c *Cluster) Door(ip string, i int) (*Door, error) {
 	return &Door{node: c.Name(i), conn: conn, shards: ebbv1grpc.NewShardsClient(conn), total: c.opts.Shards}, nil
 }
 
-// Create makes a namespace.
+// Create creates a namespace.
 func (d *Door) Create(ctx context.Context, ns *ebbv1.Namespace) error {
 	_, err := ebbv1grpc.NewEbbClient(d.conn).SetNamespace(ctx, &ebbv1.SetNamespaceRequest{Namespace: ns})
 	if err != nil {
@@ -52,7 +51,7 @@ func (d *Door) Create(ctx context.Context, ns *ebbv1.Namespace) error {
 	return nil
 }
 
-// Bits changes bitmaps through this node, and returns how many ids each change has put in or out.
+// Bits changes bitmaps through this node. The response says how many ids each change has added or removed.
 func (d *Door) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	resp, err := ebbv1grpc.NewEbbClient(d.conn).Bits(ctx, req)
 	if err != nil {
@@ -61,7 +60,7 @@ func (d *Door) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsRes
 	return resp, nil
 }
 
-// Alive asks this node which nodes it believes to be alive, by gossip.
+// Alive returns the names of the nodes that this node believes to be alive. It learns this from gossip.
 func (d *Door) Alive(ctx context.Context) ([]string, error) {
 	resp, err := ebbv1grpc.NewEbbClient(d.conn).Table(ctx, &ebbv1.TableRequest{})
 	if err != nil {
@@ -76,13 +75,14 @@ func (d *Door) Alive(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Conn is the connection.
+// Conn returns the gRPC connection.
 func (d *Door) Conn() grpc.ClientConnInterface { return d.conn }
 
-// Close ends the connection.
+// Close closes the connection.
 func (d *Door) Close() error { return d.conn.Close() }
 
-// Sum asks this node, and no other, how much was ever added to a key. A request without questions says how.
+// Sum asks this node, and no other, for the total that was added to a key. The request how has no questions; it sets
+// how to read.
 func (d *Door) Sum(ctx context.Context, ns, key string, how *ebbv1.ShardAskRequest) (float64, error) {
 	a, err := d.ask(ctx, key, how, &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
 		Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: 1},
@@ -90,14 +90,14 @@ func (d *Door) Sum(ctx context.Context, ns, key string, how *ebbv1.ShardAskReque
 	return a.GetDistribution().GetZ(), err
 }
 
-// Text asks this node, and no other, for the value of a string; empty where there is none. A request without questions
-// says how.
+// Text asks this node, and no other, for the value of a string, which is empty if there is none. The request how has no
+// questions; it sets how to read.
 func (d *Door) Text(ctx context.Context, ns, key string, how *ebbv1.ShardAskRequest) (string, error) {
 	a, err := d.ask(ctx, key, how, &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte(key)}}}})
 	return string(a.GetSummary().GetText()), err
 }
 
-// SetText has this node, which must lead the key's shard, give a string a value.
+// SetText sets the value of a string through this node, which must lead the key's shard.
 func (d *Door) SetText(ctx context.Context, ns, key, value string) error {
 	command, err := protobuf.Marshal(&ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
 		Increments: []*ebbv1.Increment{{Key: []byte(key), Kind: ebbv1.Kind_KIND_STRING, Text: []byte(value)}},
@@ -109,7 +109,7 @@ func (d *Door) SetText(ctx context.Context, ns, key, value string) error {
 	return err
 }
 
-// ask asks the shard of a key.
+// ask sends one question to the shard of a key, at this node.
 func (d *Door) ask(ctx context.Context, key string, how *ebbv1.ShardAskRequest, q *ebbv1.Question) (*ebbv1.Answer, error) {
 	questions := []*ebbv1.ShardQuestion{{Shard: proto.ShardOf(q.GetNamespace(), []byte(key), d.total), Question: q}}
 	resp, err := d.shards.Ask(ctx, proto.WithQuestions(how, questions))
@@ -125,7 +125,7 @@ func (d *Door) ask(ctx context.Context, key string, how *ebbv1.ShardAskRequest, 
 	return a.GetAnswer(), nil
 }
 
-// Apply sends one command to this node, which must lead the shard: it is not forwarded.
+// Apply sends one command to this node, which must lead the shard: the node does not forward it.
 func (d *Door) Apply(ctx context.Context, shard uint32, command []byte) (*ebbv1.CommandResult, error) {
 	return d.apply(ctx, shard, command, true)
 }

@@ -18,22 +18,22 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Link is how one host reaches another; the other direction has its own.
+// Link is the path from one host to another; the other direction has its own Link.
 type Link struct {
 	Cut    bool          // nothing arrives: streams stall, packets are lost
-	Delay  time.Duration // of every segment and packet
-	Jitter time.Duration // added uniformly
-	Loss   float64       // of packets, and the chance that a segment comes 200 ms late
-	Dup    float64       // of packets
-	Flip   float64       // of packets, in which a bit is inverted
-	Spoil  float64       // likewise, of segments between nodes over gRPC: only they have checksums besides those of TCP
+	Delay  time.Duration // of every segment of a stream, and of every packet
+	Jitter time.Duration // the maximum of a random delay that is added
+	Loss   float64       // chance that a packet is lost, or that a segment comes 200 ms late
+	Dup    float64       // chance that a packet arrives twice
+	Flip   float64       // chance that one bit of a packet is inverted
+	Spoil  float64       // the same for gRPC segments between nodes: only these have checksums besides those of TCP
 }
 
-// UsualLink is a link of a machine room.
+// UsualLink is a link in a data centre.
 var UsualLink = Link{Delay: 200 * time.Microsecond, Jitter: 200 * time.Microsecond}
 
-// Net is a network of hosts. Streams are reliable and ordered like TCP: a cut
-// link stalls them and healing lets them go on; only a crash resets them.
+// Net is a network of hosts. Streams are reliable and ordered, like TCP. A cut link stalls them, and they continue when
+// the link is healed. Only a crash resets them.
 type Net struct {
 	mu        sync.Mutex // guards what follows; never held across a wait
 	rng       *rand.Rand
@@ -42,13 +42,13 @@ type Net struct {
 	listeners map[string]*listener
 	packets   map[string]*packetConn
 	streams   map[*stream]struct{}
-	changed   chan struct{} // closed and replaced when a link changes
+	changed   chan struct{} // closed and replaced when any link changes
 	port      int
-	said      *xxh3.Hasher // all that was sent, by whom, to whom and when
+	said      *xxh3.Hasher // hash of everything that was sent: time, sender, receiver and data
 }
 
-// NewNet returns a network whose chances are drawn from seed and whose links
-// have a delay of 0.2 ms plus 0.2 ms of jitter until told otherwise.
+// NewNet returns a network whose random choices are drawn from seed. Its links have a delay of 0.2 ms plus up to 0.2 ms
+// of jitter, until SetLink or SetUsual changes them.
 func NewNet(seed uint64) *Net {
 	return &Net{
 		rng:       rand.New(rand.NewPCG(seed, 0x6e6574)),
@@ -63,19 +63,19 @@ func NewNet(seed uint64) *Net {
 	}
 }
 
-// Trace is a hash of all that was sent so far, in order, with the times: equal in two runs that have taken the same
-// course.
+// Trace returns a hash of everything that was sent so far, in order, with the times. Two runs that took the same course
+// have the same hash.
 func (n *Net) Trace() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.said.Sum64()
 }
 
-// trace takes down what is sent.
+// trace adds what is sent to the hash.
 func (n *Net) trace(from, to string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, _ = n.said.Write(binary.LittleEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))) // a hash takes everything
+	_, _ = n.said.Write(binary.LittleEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))) // never fails
 	_, _ = n.said.WriteString(from)
 	_, _ = n.said.WriteString(to)
 	_, _ = n.said.Write(data)
@@ -85,7 +85,7 @@ func (n *Net) trace(from, to string, data []byte) {
 type Host struct {
 	net    *Net
 	IP     string
-	checks string // the port of others to which it speaks with checksums
+	checks string // the port of other hosts; streams to this port have checksums
 }
 
 // Host returns the machine with the given IP address.
@@ -112,7 +112,7 @@ func (n *Net) CutOneWay(from, to string) {
 	n.SetLink(from, to, l)
 }
 
-// Heal makes every link usual again.
+// Heal removes all links that were set or cut, so that every link is the usual one again.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	n.links = map[[2]string]Link{}
@@ -120,7 +120,7 @@ func (n *Net) Heal() {
 	n.mu.Unlock()
 }
 
-// SetUsual replaces what a link is when nothing else was said about it.
+// SetUsual replaces the link between hosts for which no link was set.
 func (n *Net) SetUsual(l Link) {
 	n.mu.Lock()
 	n.usual = l
@@ -128,8 +128,7 @@ func (n *Net) SetUsual(l Link) {
 	n.mu.Unlock()
 }
 
-// Crash takes a host off the network as its process's death does: listeners
-// vanish and streams are reset.
+// Crash takes a host off the network, as the death of its process does: its listeners close and its streams are reset.
 func (n *Net) Crash(ip string) {
 	n.mu.Lock()
 	var gone []*stream
@@ -150,9 +149,9 @@ func (n *Net) Crash(ip string) {
 		}
 	}
 	n.mu.Unlock()
-	slices.SortFunc(gone, func(a, b *stream) int { return cmp.Compare(a.number, b.number) }) // not in an order of addresses
+	slices.SortFunc(gone, func(a, b *stream) int { return cmp.Compare(a.number, b.number) }) // not in map order
 	for _, c := range closing {
-		_ = c.Close() // of this network: it never fails
+		_ = c.Close() // a Close of this network never fails
 	}
 	for _, s := range gone {
 		s.sever(errReset)
@@ -186,14 +185,14 @@ func (n *Net) linkLocked(from, to string) Link {
 	return n.usual
 }
 
-// state of a link now, and a channel that closes when any link changes.
+// state reports whether a link is cut, and returns a channel that closes when any link changes.
 func (n *Net) state(from, to string) (cut bool, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.linkLocked(from, to).Cut, n.changed
 }
 
-// latency draws how long one segment or packet takes.
+// latency draws the delay of one segment or packet.
 func (n *Net) latency(l Link) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,7 +203,7 @@ func (n *Net) latency(l Link) time.Duration {
 	return d
 }
 
-// flip inverts a bit.
+// flip inverts one random bit of b.
 func (n *Net) flip(b []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -230,7 +229,7 @@ func hostOf(addr string) string {
 	return host
 }
 
-// tcpAddr is a real net.TCPAddr, because some callers look inside.
+// tcpAddr returns a real net.TCPAddr, because some callers look inside.
 func tcpAddr(addr string) net.Addr {
 	host, port, _ := net.SplitHostPort(addr)
 	number, _ := strconv.Atoi(port)
@@ -257,7 +256,7 @@ func (h *Host) complete(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Listen announces a stream listener on "ip:port" (port 0: any).
+// Listen opens a stream listener on "ip:port"; port 0 chooses a free port.
 func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
 	addr, err := h.complete(addr)
 	if err != nil {
@@ -311,8 +310,7 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return tcpAddr(l.addr) }
 
-// Dial opens a stream. It waits while the link is cut in either direction, as
-// a SYN would, until ctx ends.
+// Dial opens a stream. While the link is cut in either direction, Dial waits until ctx ends, as a SYN would.
 func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	n, to := h.net, hostOf(addr)
 	for {
@@ -379,7 +377,7 @@ func (c *conn) Read(b []byte) (int, error) { return c.read.pull(b, &c.rd) }
 func (c *conn) LocalAddr() net.Addr        { return c.local }
 func (c *conn) RemoteAddr() net.Addr       { return c.remote }
 
-// Write sends bytes. A reset that it meets ends the other direction too.
+// Write sends bytes. If it meets a reset, it ends the other direction too.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.write.push(b, &c.wd)
 	if errors.Is(err, errReset) {
@@ -388,7 +386,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close ends both directions. The other end learns it when the link lets it.
+// Close ends both directions. The other end learns this when the link delivers it.
 func (c *conn) Close() error {
 	c.write.finish()
 	c.read.shut()
@@ -430,7 +428,7 @@ func (d *deadline) get() (time.Time, <-chan struct{}) {
 	return d.at, d.changed
 }
 
-// streamWindow is how many bytes may be on their way before a writer waits.
+// streamWindow is how many unread bytes a stream may hold before a writer waits.
 const streamWindow = 1 << 20
 
 type segment struct {
@@ -443,13 +441,13 @@ type stream struct {
 	net      *Net
 	number   int // in the order of connections
 	from, to string
-	checked  bool // what is said has checksums
+	checked  bool // what is sent has checksums of its own, so that a bit of it may be inverted
 
 	mu     sync.Mutex // guards what follows; never held across a wait
 	queue  []segment
 	bytes  int
-	end    bool // no more will be written; the rest is still delivered
-	deaf   bool // no more will be read: a write gets a reset, once one can arrive
+	end    bool // no more will be written; what is queued is still delivered
+	deaf   bool // no more will be read: a write gets a reset, unless the link back is cut
 	err    error
 	signal chan struct{} // closed and replaced at every change
 }
@@ -458,7 +456,7 @@ func newStream(n *Net, number int, from, to string) *stream {
 	return &stream{net: n, number: number, from: from, to: to, signal: make(chan struct{})}
 }
 
-// notify wakes reader and writer. s.mu is held.
+// notify wakes the reader and the writer. s.mu is held.
 func (s *stream) notify() {
 	close(s.signal)
 	s.signal = make(chan struct{})
@@ -471,7 +469,7 @@ func (s *stream) finish() {
 	s.mu.Unlock()
 }
 
-// shut ends reading.
+// shut ends reading, and drops what is queued.
 func (s *stream) shut() {
 	s.mu.Lock()
 	s.deaf = true
@@ -518,7 +516,7 @@ func (s *stream) push(b []byte, d *deadline) (int, error) {
 			return 0, s.err
 		case s.deaf && cut:
 			s.mu.Unlock()
-			return len(b), nil // the writer cannot know that it is lost
+			return len(b), nil // the writer cannot know that the bytes are lost
 		case s.deaf:
 			s.mu.Unlock()
 			return 0, errReset
@@ -538,7 +536,7 @@ func (s *stream) push(b []byte, d *deadline) (int, error) {
 	}
 }
 
-// enqueue keeps segments in order: none arrives before its predecessor.
+// enqueue appends a segment, which never arrives before the segment sent before it. s.mu is held.
 func (s *stream) enqueue(b []byte, delay time.Duration) {
 	at := time.Now().Add(delay)
 	if k := len(s.queue); k > 0 && s.queue[k-1].at.After(at) {
@@ -566,7 +564,7 @@ func (s *stream) pull(b []byte, d *deadline) (int, error) {
 	}
 }
 
-// take copies what has arrived; otherwise it says when the next segment will.
+// take copies the bytes that have arrived. If there are none, it returns when the next segment arrives.
 func (s *stream) take(b []byte, cut bool) (n int, next time.Time, signal <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -598,7 +596,7 @@ func (s *stream) take(b []byte, cut bool) (n int, next time.Time, signal <-chan 
 	return 0, next, s.signal, nil
 }
 
-// waitAny waits for a signal or for next; past the deadline it says so.
+// waitAny waits for one of the signals or for the time next. It returns os.ErrDeadlineExceeded after the deadline.
 func waitAny(deadline, next time.Time, a, b, c <-chan struct{}) error {
 	var timer, wake <-chan time.Time
 	if !deadline.IsZero() {

@@ -14,7 +14,7 @@ type packet struct {
 	data []byte
 }
 
-// packetConn is a datagram socket; what it cannot queue is lost.
+// packetConn is a datagram socket; packets beyond its queue are lost.
 type packetConn struct {
 	net  *Net
 	addr string
@@ -24,7 +24,7 @@ type packetConn struct {
 	rd   deadline
 }
 
-// ListenPacket announces a datagram socket on "ip:port" (port 0: any).
+// ListenPacket opens a datagram socket on "ip:port"; port 0 chooses a free port.
 func (h *Host) ListenPacket(_ context.Context, addr string) (net.PacketConn, error) {
 	addr, err := h.complete(addr)
 	if err != nil {

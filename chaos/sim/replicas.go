@@ -9,9 +9,9 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 )
 
-// Agree waits until all replicas of every shard are equal on the nodes that
-// live: the same entries applied, and the same bytes. It returns what differs
-// when ctx ends, and at once when replicas that have applied the same differ.
+// Agree waits until all replicas of every shard on living nodes are equal: the same entries applied, and the same
+// checksum. When ctx ends, the error says which replicas are behind. If replicas that have applied the same entries
+// differ, Agree returns an error at once.
 func (c *Cluster) Agree(ctx context.Context) error {
 	for {
 		behind, err := c.compare()
@@ -28,8 +28,8 @@ func (c *Cluster) Agree(ctx context.Context) error {
 	}
 }
 
-// compare says which shard's replicas have applied different numbers of
-// entries, and returns an error if replicas with the same entries differ.
+// compare returns a shard whose replicas have applied different numbers of entries. It returns an error if replicas
+// that have applied the same entries differ.
 func (c *Cluster) compare() (behind string, err error) {
 	for shard := uint32(1); shard <= c.opts.Shards; shard++ {
 		sums := map[uint64]uint64{}
@@ -56,8 +56,7 @@ func (c *Cluster) compare() (behind string, err error) {
 	return behind, nil
 }
 
-// Ahead returns how far the foremost clock of a shard, at any replica, is ahead
-// of the bubble's time.
+// Ahead returns the shard whose clock is furthest ahead of the bubble's time at any replica, and how far ahead it is.
 func (c *Cluster) Ahead() (shard uint32, ahead time.Duration) {
 	ahead = -1 << 62
 	for i := range c.Nodes() {

@@ -8,8 +8,8 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// bitOwner sets and clears ids of one bitmap that no other client touches. Ids of a command without an answer may be in
-// or out from then on, and are left alone.
+// bitOwner sets and clears ids of one bitmap that no other client touches. After a command without an answer its ids
+// may be in or out, and are not used again.
 type bitOwner struct {
 	w         *world
 	namespace string
@@ -43,7 +43,7 @@ func (b *bitOwner) work(c *ebb.Client) {
 	}
 }
 
-// set puts new ids in, of several slices.
+// set adds new ids, of several slices.
 func (b *bitOwner) set(ctx context.Context, c *ebb.Client) {
 	ids := make([]uint64, 1+b.rng.IntN(8))
 	for i := range ids {
@@ -64,7 +64,7 @@ func (b *bitOwner) set(ctx context.Context, c *ebb.Client) {
 	b.answered("set", changed, ids)
 }
 
-// clear takes some ids out.
+// clear removes some ids.
 func (b *bitOwner) clear(ctx context.Context, c *ebb.Client) {
 	ids := slices.Clone(b.in[b.rng.IntN(len(b.in)):])
 	ids = ids[:min(len(ids), 4)]

@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 )
 
-// Main is a worker's main: it runs the plans that come in, each in a bubble, and ends the process with status 0, or
-// with 1 after an error that it has written. Bubbles are for tests, so it does all this as one: package testing parses
-// no arguments but none, and writes PASS after the last verdict.
+// Main is the main function of a worker. It runs the plans that it reads from in, each in a bubble, and writes their
+// verdicts to out. It ends the process with status 0, or with 1 after an error, which it writes to err. Bubbles need a
+// test, so Main runs as one: package testing gets no arguments, and writes PASS after the last verdict.
 func Main(in io.Reader, out, err io.Writer, logger *slog.Logger) {
 	testing.Init()
-	failed := flag.CommandLine.Parse(nil) // else testing would parse the process's
+	failed := flag.CommandLine.Parse(nil) // otherwise testing would parse the process's arguments
 	run := func(t *testing.T) {
 		failed = errors.Join(failed, Work(func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }, in, out, logger))
 		if failed != nil {

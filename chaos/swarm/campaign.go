@@ -10,17 +10,18 @@ import (
 	"time"
 )
 
-// Campaign is many seeds.
+// Campaign runs the plans of many seeds, and shrinks the plans that fail.
 type Campaign struct {
 	Fleet       *Fleet
-	First, Last uint64        // seeds
+	First, Last uint64        // the range of seeds, both included
 	For         time.Duration // no seed begins after this much real time; 0 is no limit
 	Workers     int
 	Families    []string // that plans are drawn from; all if empty
-	Faults      *Choice  // what to keep of each plan; all if nil
-	StopAtFirst bool     // failing seed
+	Faults      *Choice  // the parts of each plan to keep; all if nil
+	StopAtFirst bool     // begin no more seeds after a failure
 	NoShrink    bool
-	// Kept are the seeds that earlier runs have judged, and where this one's go; nil for none.
+	// Kept has verdicts of earlier runs, whose seeds are not run again. It also stores the verdicts of this run; nil
+	// stores none.
 	Kept *Kept
 	// Each is called with every verdict, one at a time; it may be nil.
 	Each func(v *Verdict)
@@ -28,15 +29,15 @@ type Campaign struct {
 	Progress func(r *Report, doing string)
 }
 
-// Report is what came of a campaign.
+// Report is the result of a campaign.
 type Report struct {
 	Mode    string        `json:"mode"`
 	Command string        `json:"command,omitempty"`
 	Sum     Sum           `json:"sum"`
 	Real    time.Duration `json:"real_ns"` // of this run
-	// Before is how many of the seeds earlier runs have judged.
+	// Before is the number of seeds whose verdicts come from earlier runs.
 	Before int `json:"before,omitempty"`
-	// Asked is how many seeds there were to be; 0 where only time was to end them.
+	// Asked is the number of requested seeds; 0 if only time limits the campaign.
 	Asked uint64 `json:"asked,omitempty"`
 	// Interrupted says that the run was cut short.
 	Interrupted bool `json:"interrupted,omitempty"`
@@ -46,10 +47,10 @@ type Report struct {
 	// Unused families were never injected, unused invariants never evaluated.
 	UnusedFamilies   []string `json:"unused_families,omitempty"`
 	UnusedInvariants []string `json:"unused_invariants,omitempty"`
-	// Late says that majorities took too long in too many cases of the run.
+	// Late is not empty if majorities took too long to serve again in too many cases.
 	Late string `json:"late,omitempty"`
 
-	runs []*Verdict // some, whole, for the report's timelines
+	runs []*Verdict // some whole verdicts, for the timelines of the report
 	all  []brief
 }
 
@@ -59,12 +60,12 @@ type Failure struct {
 	Invariant  string   `json:"invariant"`  // the first that did not hold
 	Invariants []string `json:"invariants"` // all that did not
 	What       string   `json:"what"`
-	Faults     string   `json:"acts"` // all that the smallest plan has which was found to fail, as --acts takes it
+	Faults     string   `json:"acts"` // the parts of the smallest plan that failed, as --acts takes them
 	Replay     string   `json:"replay"`
-	Verdict    *Verdict `json:"verdict"` // of that plan
+	Verdict    *Verdict `json:"verdict"` // of the smallest plan that failed
 }
 
-// brief is what is kept of each seed.
+// brief is the line of one seed in the report.
 type brief struct {
 	Seed    uint64
 	Plan    string
@@ -82,7 +83,8 @@ const (
 	toldMax = 50
 )
 
-// Run runs it. An error is of the machinery, not of what is tested.
+// Run runs the campaign. An error means that the test machinery failed, or that Kept has a verdict of another plan
+// (ErrAnotherPlan). A seed that fails is not an error.
 func (c *Campaign) Run(ctx context.Context) (*Report, error) {
 	r := &Report{Mode: Mode()}
 	if c.Last-c.First < 1<<40 {
@@ -150,7 +152,7 @@ func (c *Campaign) plan(seed uint64) Plan {
 	return p
 }
 
-// same refuses a verdict that was kept of another plan than this campaign has.
+// same returns ErrAnotherPlan if a kept verdict is of another plan than this campaign has for that seed.
 func (c *Campaign) same(v *Verdict) error {
 	if p := c.plan(v.Plan.Seed); !reflect.DeepEqual(p, v.Plan) {
 		return fmt.Errorf("%s %w of seed %d (%v) than is asked for (%v), by another build or for other families or faults: name another file", c.Kept.name(), ErrAnotherPlan, v.Plan.Seed, v.Plan, p)
@@ -196,7 +198,7 @@ func (r *Report) add(v *Verdict) {
 	}
 }
 
-// take makes a verdict the failure's.
+// take sets the verdict of the failure, and the fields that follow from it.
 func (f *Failure) take(v *Verdict, families []string) {
 	first := v.Breaches[0]
 	f.Verdict, f.Invariant, f.Invariants, f.What, f.Faults = v, first.Invariant, v.breached(), first.String(), v.Plan.Choice().String()
@@ -206,7 +208,7 @@ func (f *Failure) take(v *Verdict, families []string) {
 	}
 }
 
-// SeedsPerSecond is of this run, in real time.
+// SeedsPerSecond returns how many seeds this run judged in a second of real time.
 func (r *Report) SeedsPerSecond() float64 {
 	if r.Real == 0 {
 		return 0
@@ -214,7 +216,7 @@ func (r *Report) SeedsPerSecond() float64 {
 	return float64(r.Sum.Seeds-r.Before) / r.Real.Seconds()
 }
 
-// Ran says how many seeds were run, and of how many if it was interrupted.
+// Ran describes how many seeds were run and, if the run was interrupted, how many were requested.
 func (r *Report) Ran() string {
 	seeds := "seeds"
 	if r.Sum.Seeds == 1 {

@@ -23,7 +23,7 @@ type lane struct {
 	Y    int
 }
 
-// box is a time in a lane.
+// box is an interval in a lane.
 type box struct {
 	X, Y, W, H float64
 	Class      string
@@ -31,7 +31,7 @@ type box struct {
 	Text       string
 }
 
-// mark is a moment.
+// mark is a point in time.
 type mark struct {
 	X     float64
 	Title string
@@ -41,17 +41,17 @@ const (
 	chartLeft, chartWidth = 90.0, 900.0
 	laneHeight            = 18
 	barsHeight            = 60
-	barsMax               = 300 // of seconds: a longer run has several in each
+	barsMax               = 300 // a longer run has several seconds in each bar
 )
 
-// shade is a node's class, the same in all charts.
+// shade returns the CSS class of a node, the same in all charts.
 func shade(node string) string {
 	_, number, _ := strings.Cut(node, "-")
-	n, _ := strconv.Atoi(number) // a name without one has the first
+	n, _ := strconv.Atoi(number) // a name without a number has the first class
 	return fmt.Sprintf("n%d", n%8)
 }
 
-// mean is what was answered in each of some seconds.
+// mean returns the mean counts of some seconds.
 func mean(some []Second) (m Second) {
 	for _, s := range some {
 		m.Acked += s.Acked

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Choice is which parts of a plan are kept, and nothing else of it is: what --acts says.
+// Choice says which parts of a plan are kept; all other parts are dropped. It is the value of --acts.
 type Choice struct {
 	Outage, Home bool
 	Faults       []int // their numbers in the plan as it was drawn
@@ -20,7 +20,7 @@ const (
 	wordNone   = "none"
 )
 
-// ParseChoice reads what String writes.
+// ParseChoice parses the output of String, such as outage,2,3. It returns an error if a field is not valid.
 func ParseChoice(text string) (c Choice, err error) {
 	if text == wordNone {
 		return c, nil
@@ -60,7 +60,7 @@ func (c Choice) String() string {
 	return strings.Join(words, ",")
 }
 
-// Lacks names the first part that a plan does not have; nothing if it has all.
+// Lacks returns the first chosen part that the plan does not have; empty if the plan has all.
 func (c Choice) Lacks(p Plan) string {
 	switch {
 	case c.Outage && !p.Outage:
@@ -76,7 +76,7 @@ func (c Choice) Lacks(p Plan) string {
 	return ""
 }
 
-// Choice is all that a plan has.
+// Choice returns all parts of a plan.
 func (p Plan) Choice() Choice {
 	c := Choice{Outage: p.Outage, Home: p.Home}
 	for _, a := range p.Faults {
@@ -85,7 +85,7 @@ func (p Plan) Choice() Choice {
 	return c
 }
 
-// Only is what a plan has of a choice.
+// Only returns the plan with only the chosen parts.
 func (p Plan) Only(c Choice) Plan {
 	faults := p.Faults
 	p.Faults = nil

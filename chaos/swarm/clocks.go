@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// clockFamilies set clocks wrong. A shard's clock must not follow one of few.
+// clockFamilies set clocks wrong. A shard's clock must not follow a minority of clocks.
 var clockFamilies = []Family{
 	{
 		Name: "clock-jump", What: "the clock of a node jumps", Dose: "2 s, 1 h or 10 years, ahead or back",
@@ -43,7 +43,7 @@ func rightClocks(w *world) {
 	clear(w.skewed)
 }
 
-// skew remembers that a node's clock is wrong. Once no majority is right, the shards' clocks may be wrong.
+// skew records that a node's clock is wrong. Once no majority is right, the shards' clocks may be wrong too.
 func (w *world) skew(i int) {
 	w.skewed[i] = true
 	w.everSkewed.Store(true)

@@ -66,7 +66,7 @@ func (s *comparer) write(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// common counts what two sets have together, and in common.
+// common returns the sizes of the union and of the intersection of two sets.
 func common(a, b map[string]bool) (union, both float64) {
 	union = float64(len(b))
 	for m := range a {
@@ -113,7 +113,7 @@ func (s *comparer) overlap(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// graph asks which sets are most alike, by their names or a pattern.
+// graph asks which sets are most similar, by name or by a pattern.
 func (s *comparer) graph(ctx context.Context, c *ebb.Client) error {
 	q := ebb.GraphQuery{Patterns: []string{fmt.Sprintf("set-%d-*", s.life)}, Links: 2}
 	var there []string
@@ -142,11 +142,11 @@ func (s *comparer) graph(ctx context.Context, c *ebb.Client) error {
 }
 
 // foundSurely is how many members two sets must have in common so that their link cannot be missed. Sets are first
-// compared by registers. There are 1,024 of them, and a common member may have to share one with another.
+// compared by their 1,024 registers, and a common member may have to share a register with another one.
 const foundSurely = 4
 
-// linked reports whether these are the links to the sets that are most like one: each is what it says, the most similar
-// first, and none is left out for a lesser one.
+// linked reports whether these are the links from key to the sets that are most similar to it. Each link must have the
+// right similarity, the largest first. No set may be left out for a less similar one.
 func (s *comparer) linked(key string, there []string, links []ebb.GraphLink, most int) bool {
 	if len(links) > most {
 		return false
@@ -167,7 +167,7 @@ func (s *comparer) linked(key string, there []string, links []ebb.GraphLink, mos
 	})
 }
 
-// settle compares all once more.
+// settle compares once more.
 func (s *comparer) settle(ctx context.Context, c *ebb.Client) {
 	for _, ask := range []func(context.Context, *ebb.Client) error{s.overlap, s.graph} {
 		err := ask(ctx, c)

@@ -12,8 +12,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// judgeSnapshots makes the state of each replica anew, of the newest snapshot on its disk and of the log behind it, as
-// its next start would. It must be the state that the replica has: a difference that all replicas share is one, too.
+// judgeSnapshots rebuilds the state of each replica from the newest snapshot on its disk and the log after it, as its
+// next start would. The result must equal the state of the replica. A difference that all replicas share is found, too.
 func (w *world) judgeSnapshots() {
 	for i := range w.c.Nodes() {
 		n := w.c.Node(i)
@@ -45,8 +45,8 @@ func (w *world) judgeSnapshots() {
 	}
 }
 
-// remake returns the checksum of the state that a snapshot and the log make up to an entry; made is false where there
-// is no snapshot, or only one of a later entry.
+// remake returns the checksum of the state that a snapshot and the log give, up to an entry. made is false if there is
+// no snapshot, or only one of a later entry.
 func (w *world) remake(disk fs.FS, log *wal.Group, of uint32, end uint64) (sum uint64, made bool, err error) {
 	store, err := snap.Open(snap.Config{FS: disk, Dir: fmt.Sprintf("/data/snap/%d", of)})
 	if err != nil {

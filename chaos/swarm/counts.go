@@ -12,7 +12,7 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// outcome of a command, as the SDK tells it.
+// outcome is the outcome of a command, according to the SDK.
 type outcome int
 
 const (
@@ -31,8 +31,8 @@ func outcomeOf(err error) outcome {
 	return failed
 }
 
-// kinds are what the counted keys hold, one each. Several distributions are spread over the shards, to be asked at
-// once.
+// kinds are the kinds of the counted keys, by number. Several keys are distributions, in different shards, so that one
+// question can ask them together.
 var kinds = []ebb.Kind{
 	ebb.KindDistribution, ebb.KindDistribution, ebb.KindDistribution, ebb.KindDistribution,
 	ebb.KindCountMin, ebb.KindQuantile, ebb.KindTopK, ebb.KindDistinct, ebb.KindLinear, ebb.KindBloom, ebb.KindMorris, ebb.KindSet,
@@ -43,7 +43,7 @@ const spread = 4
 
 func keyName(k int) string { return fmt.Sprintf("key-%d", k) }
 
-// hasMembers reports whether a kind counts how many members it has, and not what is added.
+// hasMembers reports whether a kind counts its members, and not the amounts that are added.
 func hasMembers(kind ebb.Kind) bool {
 	switch kind {
 	case ebb.KindDistinct, ebb.KindLinear, ebb.KindBloom, ebb.KindSet:
@@ -61,7 +61,7 @@ func estimates(kind ebb.Kind) bool {
 	return false
 }
 
-// counts is what many write and read together, and the oracle knows exactly: for each key
+// counts are keys that many clients write and read together. The oracle knows bounds for each key:
 //
 //	acknowledged <= counted <= acknowledged + unknown outcomes
 //	a read >= what was acknowledged, or read, before it began
@@ -75,10 +75,10 @@ type counts struct {
 // account is what the oracle knows of a key.
 type account struct {
 	acked, unknown, open float64
-	failed               float64  // what the SDK said was not applied: it may have been read before it said so
-	seen                 float64  // the largest sum read
-	members              []string // acknowledged; some of them
-	past                 []past   // how much was acknowledged when
+	failed               float64  // not applied, according to the SDK: a read before that answer may include it
+	seen                 float64  // the largest sum that was certainly read
+	members              []string // some of the acknowledged members
+	past                 []past   // how much was acknowledged at which time
 	recent               []Line   // operations
 }
 
@@ -98,7 +98,7 @@ func (c *counts) ackedOf(k int) float64 {
 	return c.keys[k].acked
 }
 
-// note remembers an operation of a key. c.mu is held.
+// note records an operation on a key. c.mu is held.
 func (a *account) note(at time.Duration, format string, args ...any) {
 	a.recent = append(a.recent, Line{at, LineOperation, fmt.Sprintf(format, args...)})
 	a.recent = a.recent[max(0, len(a.recent)-recentMax):]
@@ -118,7 +118,7 @@ func event(k, n int, rng *rand.Rand) []ebb.Increment {
 	return members
 }
 
-// add increments one key once, and takes its outcome down.
+// add increments one key once, and records the outcome.
 func (c *counts) add(ctx context.Context, by *ebb.Client, k, many int, rng *rand.Rand) {
 	n := float64(many)
 	events := event(k, many, rng)
@@ -146,7 +146,7 @@ func (c *counts) add(ctx context.Context, by *ebb.Client, k, many int, rng *rand
 	case unknown:
 		a.unknown += n
 		a.note(c.w.now(), "%s +%v, sent at %.3fs, has an unknown outcome: %v", keyName(k), n, began.Seconds(), err)
-	default: // the oracle takes the SDK's word
+	default: // the oracle believes the SDK
 		a.failed += n
 		a.note(c.w.now(), "%s +%v, sent at %.3fs, was not applied: %v", keyName(k), n, began.Seconds(), err)
 	}
@@ -165,10 +165,10 @@ func (w *writer) work(c *ebb.Client) {
 
 func (w *writer) settle(context.Context, *ebb.Client) {}
 
-// slackOf is what an estimate may be off by in addition to 6 standard errors. A morris of n events lacks each of some 1
-// in 2,000 * n^2/2 of them whole, and of few events that is no Gaussian chance: of 21 one lacks 3 in 7,000 times, and
-// is 2.9 off where it says 0.28. With 5 the chance is below 1e-8 whatever n is (TestMorrisSlack); the others are exact
-// while they have few members.
+// slackOf is how much an estimate may be off in addition to 6 standard errors. A morris of n events misses some
+// n^2/2 / 2,000 of them wholly. For few events this number is not Gaussian: of 21 events a morris misses 3 once in
+// 7,000 times, and is then 2.9 off where it says 0.28. With 5 the chance is below 1e-8 for any n (TestMorrisSlack). The
+// other kinds are exact while they have few members.
 func slackOf(kind ebb.Kind) float64 {
 	if kind == ebb.KindMorris {
 		return 5
@@ -176,7 +176,7 @@ func slackOf(kind ebb.Kind) float64 {
 	return 1
 }
 
-// sumOf asks a key for its sum, and for how much that may be off.
+// sumOf returns the sum of a key, and how much it may be off.
 func sumOf(ctx context.Context, c *ebb.Client, k int, opts ...ebb.AskOption) (z, off float64, err error) {
 	if kinds[k] == ebb.KindDistribution {
 		d, err := c.Distribution(ctx, countsNamespace, keyName(k), opts...)
@@ -194,7 +194,7 @@ type reader struct {
 	rng    *rand.Rand
 }
 
-// work reads one key, mostly in the strictest way, and holds the answer against the oracle.
+// work reads one key, in most cases linearizably, and checks the answer against the oracle.
 func (r *reader) work(c *ebb.Client) {
 	k := r.rng.IntN(len(kinds))
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -235,11 +235,11 @@ func (c *counts) linearizable(ctx context.Context, by *ebb.Client, k int) {
 	}
 }
 
-// ceiling is what may be counted at most. What failed for certain might have been read before it was known to, if the
-// SDK were wrong: the last reckoning finds that. c.mu is held.
+// ceiling is the most that may be counted. It includes failed commands: if the SDK were wrong, a read might have
+// included them, and the last check finds that. c.mu is held.
 func (a *account) ceiling() float64 { return a.acked + a.unknown + a.open + a.failed }
 
-// boundedSlack is what clients and nodes may differ in on when a read began.
+// boundedSlack is how much clients and nodes may disagree about when a read began.
 const boundedSlack = 50 * time.Millisecond
 
 func (c *counts) bounded(ctx context.Context, by *ebb.Client, k int, staleness time.Duration) {
@@ -278,7 +278,7 @@ func (c *counts) any(ctx context.Context, by *ebb.Client, k int) {
 	}
 }
 
-// settle is the last reckoning of one key.
+// settle is the last check of one key.
 func (c *counts) settle(ctx context.Context, by *ebb.Client, k int) {
 	z, off, err := sumOf(ctx, by, k)
 	if !c.w.hold("healed-reads", err == nil, "read %s when all was mended: %v", keyName(k), err) {
@@ -300,7 +300,7 @@ func (c *counts) settle(ctx context.Context, by *ebb.Client, k int) {
 	}
 }
 
-// inside asks a summary for more than its sum.
+// inside checks what a summary answers in addition to its sum.
 func (c *counts) inside(ctx context.Context, by *ebb.Client, k int, a *account) bool {
 	q := ebb.SummaryQuery{Keys: []string{keyName(k)}}
 	switch kinds[k] {
@@ -339,7 +339,7 @@ func (c *counts) inside(ctx context.Context, by *ebb.Client, k int, a *account) 
 	return c.w.hold("bloom-members", len(s.Memberships) == len(q.Bins) && missing == 0, "%s has %d of %d members not", keyName(k), missing, len(q.Bins))
 }
 
-// explain tells what happened to a key, and what each replica has of it.
+// explain adds to the story the last operations on a key, and what each replica has of it.
 func (c *counts) explain(k int) {
 	c.mu.Lock()
 	recent := append([]Line(nil), c.keys[k].recent...)

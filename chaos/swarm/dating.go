@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	datedNamespace = "dated" // of an event clock
+	datedNamespace = "dated" // with an event clock
 	datedHalfLife  = 100 * time.Hour
 	datedMaxJump   = 240 * time.Hour
 	datedKeys      = 4 // at once, so that some shards have had no event for a while
@@ -25,20 +25,20 @@ var datedSpace = ebb.Namespace{
 	MaxJump:  new(datedMaxJump),
 }
 
-// dater writes events with dates of long ago, in and out of order, and knows what is left of them at any time. It is
-// the only one that writes to its namespace, so it knows how far the event clock has come. After a command without an
-// answer it takes another key.
+// dater writes events with dates of long ago, in and out of order, and knows what is left of them at any time. It alone
+// writes to its namespace, so it knows the time of the event clock. After a command without an answer it takes another
+// key.
 type dater struct {
 	w      *world
 	rng    *rand.Rand
 	life   int
 	keys   [datedKeys]datedKey
-	left   []datedKey    // behind, with an event at their end that may be missing
+	left   []datedKey    // keys no longer written; the last event of each may be missing
 	now    time.Time     // the latest date that was sent
-	known  time.Time     // that was acknowledged
+	known  time.Time     // the latest date that was acknowledged
 	latest time.Time     // the latest time of an answer
-	by     *ebb.Client   // that got it
-	past   time.Duration // of its dates, before the present
+	by     *ebb.Client   // the client that got this answer
+	past   time.Duration // how far before the present its dates begin
 }
 
 type datedKey struct {
@@ -93,18 +93,18 @@ func (d *dater) work(c *ebb.Client) {
 	}
 }
 
-// jump sends an event with a wrong date, to a shard that has had one.
+// jump sends an event dated further ahead than max_jump allows, to a shard that has had an event.
 func (d *dater) jump(ctx context.Context, c *ebb.Client, key string) {
 	at := d.now.Add(datedMaxJump + time.Duration(d.rng.Int64N(int64(1000*time.Hour))) + time.Second)
 	err := c.Increment(ctx, datedNamespace, ebb.Increment{Key: key, Bin: "wrong", Time: at})
 	d.w.hold("jump-refused", err != nil, "an event of %v was taken, where the latest date is %v", at, d.now)
 	if errors.Is(err, ebb.ErrTimeJump) {
-		err = nil // as it should
+		err = nil // the expected refusal
 	}
 	d.w.done(outcomeOf(err))
 }
 
-// look reads a key. Its last event may be missing if that is doubtful.
+// look reads a key, and checks its sum and time. If doubtful is set, the last event may be missing.
 func (d *dater) look(ctx context.Context, c *ebb.Client, key *datedKey, doubtful bool) {
 	got, err := c.Distribution(ctx, datedNamespace, key.name)
 	d.w.read(err == nil)
@@ -135,13 +135,13 @@ func (d *dater) look(ctx context.Context, c *ebb.Client, key *datedKey, doubtful
 	)
 }
 
-// left says whether an answer is what is left of events.
+// left reports whether an answer is what is left of events, but for what it says is lost.
 func left(got ebb.Distribution, events []timedAmount) bool {
 	want := datedSum(events, got.AsOf)
 	return got.Z <= want*(1+1e-9) && got.Z+got.Lost >= want*(1-1e-9)
 }
 
-// datedSum is what is left of events at a time.
+// datedSum returns what is left of events at a time.
 func datedSum(events []timedAmount, at time.Time) (sum float64) {
 	for _, e := range events {
 		sum += e.amount * math.Exp2(-float64(at.Sub(e.at))/float64(datedHalfLife))
@@ -149,7 +149,7 @@ func datedSum(events []timedAmount, at time.Time) (sum float64) {
 	return sum
 }
 
-// settle reads all keys when all was mended. A second later all of them are of the namespace's time.
+// settle reads all keys a second after all was mended. By then every key must be answered as of the namespace's time.
 func (d *dater) settle(ctx context.Context, c *ebb.Client) {
 	time.Sleep(time.Second)
 	for i := range d.keys {

@@ -64,7 +64,7 @@ func (f *decayClient) work(c *ebb.Client) {
 	}
 }
 
-// look reads a key. Its last event may be missing if that is doubtful.
+// look reads a key, and checks its sum. If doubtful is set, the last event may be missing.
 func (f *decayClient) look(ctx context.Context, c *ebb.Client, key string, events []timedAmount, doubtful bool) {
 	d, err := c.Distribution(ctx, fadingNamespace, key)
 	f.w.read(err == nil)
@@ -79,7 +79,7 @@ func (f *decayClient) look(ctx context.Context, c *ebb.Client, key string, event
 	f.w.hold("decayed-sum", ok, "%s is %v at %v, and of %d events %v is left", key, d.Z, d.AsOf, len(events), want)
 }
 
-// sumAt is what is left of events at a time.
+// sumAt returns what is left of events at a time.
 func sumAt(events []timedAmount, at time.Time) (sum float64) {
 	for _, e := range events {
 		sum += e.amount * math.Exp2(-float64(at.Sub(e.at))/float64(fadingHalfLife))
@@ -87,7 +87,8 @@ func sumAt(events []timedAmount, at time.Time) (sum float64) {
 	return sum
 }
 
-// near allows an error of 1e-9, and nothing where a clock's jump has left nothing that can be told from nothing.
+// near allows a relative error of 1e-9. It also allows 1e-300, because a clock's jump may leave almost nothing of a
+// sum.
 func near(got, want float64) bool { return math.Abs(got-want) <= 1e-9*want+1e-300 }
 
 func (f *decayClient) settle(ctx context.Context, c *ebb.Client) {

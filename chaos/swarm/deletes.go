@@ -11,8 +11,8 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// deleter is the only user of a namespace, which it fills, deletes, undeletes, purges and creates anew. It knows what
-// the present generation of the namespace holds, and that nothing of those before may come back: neither counts nor ids
+// deleter is the only user of a namespace, which it fills, deletes, undeletes, purges and creates again. It knows what
+// the present generation of the namespace holds. Nothing of earlier generations may come back: neither counts nor ids
 // of strings. After a change of the namespace without an answer it takes another name, as an owner does.
 type deleter struct {
 	w     *world
@@ -22,16 +22,16 @@ type deleter struct {
 	state nameState
 
 	acked map[string]float64 // by key, of this generation
-	maybe map[string]float64 // of unknown outcome, of all generations: what is late may come to another one
+	maybe map[string]float64 // unknown outcomes of all generations: a late command may reach a later one
 	in    map[string]bool    // strings that are in the bitmap
 	vague bool               // some strings may be in, or have ids of another generation
 }
 
-// nameState is what a name stands for, as far as its user knows.
+// nameState is the state of the namespace of a name, as far as its user knows.
 type nameState int
 
 const (
-	nameFree    nameState = iota // there is no namespace of it, or one that is being purged
+	nameFree    nameState = iota // no namespace has the name, or it is being purged
 	nameLive                     //
 	nameDeleted                  // in its grace time
 )
@@ -42,7 +42,7 @@ const (
 	deletesGrace = 10 * time.Minute
 	// purgeMax is how long it may take until a namespace is purged when all was mended.
 	purgeMax = time.Minute
-	// heardMax is how long it may take until all nodes have heard of a change when all was mended.
+	// heardMax is how long it may take, after all was mended, until all nodes know of a change.
 	heardMax = 2 * time.Second
 )
 
@@ -60,7 +60,7 @@ func (d *deleter) move() {
 	d.begin()
 }
 
-// begin is the beginning of a generation.
+// begin starts a new generation, which holds nothing.
 func (d *deleter) begin() { d.acked, d.in = map[string]float64{}, map[string]bool{} }
 
 func (d *deleter) work(c *ebb.Client) {
@@ -73,7 +73,7 @@ func (d *deleter) work(c *ebb.Client) {
 		d.undelete(ctx, c)
 	case d.state == nameDeleted && n < 9:
 		d.remove(ctx, c, 0)
-	case d.state == nameDeleted: // a leader that has not heard of the deletion may take it: it is there if it is undeleted
+	case d.state == nameDeleted: // a leader that does not know of the deletion may accept it: an undelete shows it
 		d.count(ctx, c)
 	case n == 0:
 		d.remove(ctx, c, deletesGrace)
@@ -88,7 +88,8 @@ func (d *deleter) work(c *ebb.Client) {
 	}
 }
 
-// changed takes down what came of a change of the namespace, and reports whether it was made.
+// changed counts the outcome of a change of the namespace, and reports whether it was acknowledged. After an unknown
+// outcome it takes another name.
 func (d *deleter) changed(err error) bool {
 	d.w.done(outcomeOf(err))
 	if err != nil && outcomeOf(err) == unknown {
@@ -136,7 +137,7 @@ func (d *deleter) count(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// set puts a string into a bitmap. The same ones come again in each generation, and get ids of their own there.
+// set puts a string into a bitmap. Each generation uses the same strings, and gives them its own ids.
 func (d *deleter) set(ctx context.Context, c *ebb.Client) {
 	name := fmt.Sprintf("person-%d", d.rng.IntN(40))
 	_, err := c.SetNames(ctx, d.name, deletesBits, name)
@@ -175,8 +176,8 @@ func (d *deleter) look(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// heard reads all that the namespace holds, once all nodes have heard of its last change: a change is acknowledged half
-// a second later at most, and a node with a slow disk may not have it by then.
+// heard reads all that the namespace holds. It tries again for heardMax while a node does not know the namespace: a
+// change is acknowledged after half a second at most, and a node with a slow disk may not have it by then.
 func (d *deleter) heard(ctx context.Context, c *ebb.Client) error {
 	for deadline := time.Now().Add(heardMax); ; time.Sleep(50 * time.Millisecond) {
 		err := d.look(ctx, c)
@@ -186,7 +187,7 @@ func (d *deleter) heard(ctx context.Context, c *ebb.Client) error {
 	}
 }
 
-// settle goes through a whole life when all is mended.
+// settle takes a namespace through all its states when all is mended.
 func (d *deleter) settle(_ context.Context, c *ebb.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*purgeMax)
 	defer cancel()
@@ -219,7 +220,7 @@ func (d *deleter) settle(_ context.Context, c *ebb.Client) {
 	d.w.hold("healed-reads", err == nil, "read namespace %s, which was made anew: %v", d.name, err)
 }
 
-// silent sees that a namespace that was deleted answers nothing, once all nodes have heard of it.
+// silent checks that a deleted namespace answers nothing, once all nodes know of the deletion.
 func (d *deleter) silent(ctx context.Context, c *ebb.Client) {
 	deadline := time.Now().Add(heardMax)
 	for i := range deletesKeys {

@@ -105,7 +105,8 @@ func (n *dictionaryClient) settle(ctx context.Context, c *ebb.Client) {
 	n.ordered()
 }
 
-// ordered checks that in each part, whose ids have one remainder, strings of later commands have larger ids.
+// ordered checks the parts of the dictionary; the ids of a part have the same remainder. In each part, strings of later
+// commands must have larger ids.
 func (n *dictionaryClient) ordered() {
 	last := make([]uint64, n.w.plan.Shards)
 	for _, batch := range n.batches {

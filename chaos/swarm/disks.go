@@ -16,7 +16,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// diskFamilies break disks. A node whose disk fails may end, and the others go on.
+// diskFamilies break disks. A node whose disk fails may end; the others must continue.
 var diskFamilies = []Family{
 	{
 		Name: "slow-disk", What: "each sync of a node takes long, and for half of them each new file, too",
@@ -140,7 +140,7 @@ var diskFamilies = []Family{
 	},
 }
 
-// failing makes some calls of a node's disk fail.
+// failing makes the calls that which selects fail on a node's disk.
 func (w *world) failing(d Dose, which func(op fs.Op) bool) string {
 	i := w.victim(d)
 	w.excuse(i, proto.ErrDisk)
@@ -165,7 +165,7 @@ func goodDisks(w *world) {
 	}
 }
 
-// flip inverts a bit of what a dead node has stored, and says which.
+// flip inverts a bit of the log or the snapshots of a dead node, and says which.
 func (w *world) flip(i int, d Dose) string {
 	disk := w.c.Disk(i)
 	files, err := stored(disk, "/data")
@@ -186,13 +186,13 @@ func (w *world) flip(i int, d Dose) string {
 	return w.nothing("nothing is stored")
 }
 
-// zeroedMax is how many bytes of a log are zeroed at most.
+// zeroedMax is the most bytes of a log that one fault zeroes.
 const zeroedMax = 200_000
 
-// segmentHead is how many bytes of a file of the log are its header. One with no more than that has no batch.
+// segmentHead is the size of the header of a log file, in bytes. A file that is not larger has no batch.
 const segmentHead = 32
 
-// zero zeroes the last bytes of a dead node's log, but not the headers of its files, and says which.
+// zero zeroes the last bytes of a dead node's log, except the headers of files, and says which bytes.
 func (w *world) zero(i int, most int64) string {
 	disk, left := w.c.Disk(i), most
 	files, err := stored(disk, "/data/wal")
@@ -219,7 +219,7 @@ func (w *world) zero(i int, most int64) string {
 	return join(words) + " are zeroed"
 }
 
-// lastByte is where the last byte of a file ends that is not zero.
+// lastByte returns the offset after the last byte of a file that is not zero.
 func lastByte(disk *fs.Mem, f fs.Info) int64 {
 	file, err := disk.OpenFile(f.Name, os.O_RDONLY)
 	if err != nil {
@@ -231,7 +231,7 @@ func lastByte(disk *fs.Mem, f fs.Info) int64 {
 	return int64(len(bytes.TrimRight(b[:n], "\x00")))
 }
 
-// misdirect has one of the next writes of a node land elsewhere, waits for it, and says what became of it.
+// misdirect makes one of the next writes of a node land elsewhere, waits for it, and says where it landed.
 func (w *world) misdirect(i int, d Dose) string {
 	disk, rng := w.c.Disk(i), rand.New(rand.NewPCG(d.Pick, 4))
 	part := map[string]string{"log": "/wal/", "log-end": "/log.end", "snapshot": "/snap/"}[d.Way]
@@ -256,7 +256,7 @@ func (w *world) misdirect(i int, d Dose) string {
 			files = append(files, end)
 		}
 		files = slices.DeleteFunc(files, func(f fs.Info) bool { return f.Size == 0 || same != (f.Name == name) })
-		if len(files) == 0 { // the file is new
+		if len(files) == 0 { // only this new file matches: take its next write
 			skip = 0
 			return "", 0, false
 		}
@@ -277,17 +277,18 @@ func (w *world) misdirect(i int, d Dose) string {
 	}
 }
 
-// strayMax is how long a write is waited for.
+// strayMax is how long misdirect waits for a write.
 const strayMax = 3 * time.Second
 
-// mustNotice has the next start of a dead node refuse its log if that lacks what the node had applied.
+// mustNotice requires that the next start of a dead node refuses its log, if the log lacks entries that the node had
+// applied.
 func (w *world) mustNotice(i int, applied map[uint32]uint64, what string) {
 	if misses := w.missesEntries(i, applied); misses != "" {
 		w.damaged[i] = what + ": " + misses
 	}
 }
 
-// stored lists the logs and snapshots below a directory, with their paths.
+// stored lists the files of logs and snapshots below a directory, with their paths.
 func stored(disk *fs.Mem, dir string) (files []fs.Info, err error) {
 	infos, err := disk.ReadDir(dir)
 	if err != nil {
@@ -310,12 +311,12 @@ func stored(disk *fs.Mem, dir string) (files []fs.Info, err error) {
 	return files, nil
 }
 
-// wipe gives a dead node an empty disk. Whatever it is told then of what it was is no fault of its own.
+// wipe gives a dead node an empty disk. Errors that follow from the old disk no longer count against the node.
 func (w *world) wipe(i int) {
 	w.c.Wipe(i)
 	w.wiped[i] = true
 	delete(w.damaged, i)
 }
 
-// corrupt reports whether a node could not start, or ended, since it noticed that its disk had changed.
+// corrupt reports whether a node could not start, or ended, because it found its disk damaged.
 func corrupt(err error) bool { return errors.Is(err, proto.ErrCorrupt) }

@@ -33,11 +33,11 @@ type expiringKey struct {
 const (
 	// expiryMembers is how many members there are to draw from.
 	expiryMembers = 40
-	// bloomGone is after how many half-lives no bloom has a member: one from before the cluster's storage version was
-	// in force is gone after 1.2, all others after 1.125.
+	// bloomGone is the number of half-lives after which no bloom contains a member. It takes 1.2 in a bloom from before
+	// the cluster's storage version was in force, and 1.125 in all others.
 	bloomGone = 1.5
-	// windowSlack is how much longer than asked for a window may be, of a key from before the cluster's storage version
-	// was in force: slices of a 60th, rounded up and one more. An answer says what it covers.
+	// windowSlack is how much longer than requested the covered window may be. A key from before the cluster's storage
+	// version was in force has slices of a 60th of the window, rounded up, and one more. An answer says what it covers.
 	windowSlack = windowLength / 30
 )
 
@@ -88,7 +88,7 @@ func (a *expiryClient) work(c *ebb.Client) {
 	}
 }
 
-// look asks a key for what is left.
+// look asks a key for its remaining members, and checks the answer.
 func (a *expiryClient) look(ctx context.Context, c *ebb.Client, o *expiringKey) error {
 	if len(o.events) == 0 {
 		return nil
@@ -117,7 +117,7 @@ func (a *expiryClient) look(ctx context.Context, c *ebb.Client, o *expiringKey) 
 	} else {
 		off := 6*s.Total.StdErr + 1e-6*high
 		if estimates(o.kind) {
-			off++ // of few members hardly any collide, which is no normal distribution
+			off++ // few members hardly ever collide, so the error is not normally distributed
 		}
 		a.w.hold("aged-right", s.Total.Value >= low-off && s.Total.Value <= high+off, "%s of %s says at %v, in a window of %v, %v, off by %v at most: from %v to %v are left of %d events",
 			o.key(), o.namespace, s.AsOf, q.Window, s.Total.Value, off, low, high, len(o.events))
@@ -125,7 +125,8 @@ func (a *expiryClient) look(ctx context.Context, c *ebb.Client, o *expiringKey) 
 	return nil
 }
 
-// left is what is left of a key at a time, at least and at most: of a window, what lies in what the answer covers too.
+// left returns bounds of what is left of a key at a time. For a window, high includes members that are only in the
+// longer span that the answer covers.
 func (o *expiringKey) left(window, span time.Duration, at time.Time) (low, high float64) {
 	if o.kind == ebb.KindCountMin {
 		sum := sumAt(o.events, at)
@@ -162,7 +163,7 @@ func (o *expiringKey) contained(members []string, s ebb.Summary) bool {
 	return true
 }
 
-// settle asks all of them once more.
+// settle asks each key once more.
 func (a *expiryClient) settle(ctx context.Context, c *ebb.Client) {
 	for _, o := range a.keys {
 		err := a.look(ctx, c, o)

@@ -11,15 +11,15 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// computer keeps bitmaps that no other client touches: some days of a family, which are in one shard, some others in
-// other shards, and one that lies in all shards. It asks for what expressions make of them, through the SDK and in the
-// query language, and computes the same. After a command without an answer it takes other keys, as an owner does.
+// computer keeps bitmaps that no other client touches: days of one family, which are in one shard, others in other
+// shards, and one whose slices are in all shards. It asks for the results of expressions, through the SDK and in the
+// query language, and computes them itself. After a command without an answer it takes other keys, as an owner does.
 type computer struct {
 	w    *world
 	rng  *rand.Rand
 	life int
-	has  map[string]ids // by key; the days first in order of their names
-	wide ids            // of the one in all shards
+	has  map[string]ids // by key
+	wide ids            // of the bitmap in all shards
 }
 
 type ids map[uint64]bool
@@ -79,7 +79,7 @@ func (b *computer) work(c *ebb.Client) {
 	}
 }
 
-// drawn are a few ids, of few and so often the same.
+// drawn returns a few ids. It draws from a small set, so that ids often repeat.
 func (b *computer) drawn() []uint64 {
 	some := ids{}
 	for range 2 + b.rng.IntN(8) {
@@ -97,7 +97,7 @@ func (s ids) list() []uint64 {
 	return out
 }
 
-// write sets ids, or clears them. Some of them are so already.
+// write sets or clears ids. Some of them may be set or clear already.
 func (b *computer) write(ctx context.Context, c *ebb.Client, ns, key string) {
 	state := b.wide
 	if ns == countsNamespace {
@@ -129,7 +129,7 @@ func (b *computer) write(ctx context.Context, c *ebb.Client, ns, key string) {
 	}
 }
 
-// store puts what an expression makes under a key.
+// store stores the result of an expression under a key.
 func (b *computer) store(ctx context.Context, c *ebb.Client) {
 	x, key := b.draw(1), b.flag(b.rng.IntN(flagBitmaps))
 	n, err := c.Bitmap(countsNamespace, x.expr).Store(ctx, key)
@@ -142,14 +142,14 @@ func (b *computer) store(ctx context.Context, c *ebb.Client) {
 	b.has[key] = x.ids
 }
 
-// formula is an expression, in both languages, and what it makes.
+// formula is an expression, for the SDK and in the query language, with its result.
 type formula struct {
 	expr ebb.BitmapExpr
 	text string
 	ids  ids
 }
 
-// draw makes an expression, this deep at most.
+// draw returns a random expression that is at most this deep.
 func (b *computer) draw(deep int) formula {
 	if deep == 0 {
 		key := b.any()
@@ -158,7 +158,7 @@ func (b *computer) draw(deep int) formula {
 	parts := []formula{b.draw(b.rng.IntN(deep)), b.draw(deep - 1), b.draw(0)}
 	var exprs []ebb.BitmapExpr
 	var texts []string
-	times := map[uint64]int{} // in how many
+	times := map[uint64]int{} // in how many parts an id is
 	for _, p := range parts {
 		exprs, texts = append(exprs, p.expr), append(texts, p.text)
 		for id := range p.ids {
@@ -192,7 +192,7 @@ func (b *computer) draw(deep int) formula {
 	return out
 }
 
-// compute asks how many ids an expression makes, or which.
+// compute asks how many ids an expression has, or which.
 func (b *computer) compute(ctx context.Context, c *ebb.Client) error {
 	x := b.draw(b.rng.IntN(3))
 	var got []uint64
@@ -229,7 +229,7 @@ func (b *computer) compute(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// groups asks how many ids of an expression each of some bitmaps has.
+// groups asks how many ids of an expression are in each bitmap that matches a pattern.
 func (b *computer) groups(ctx context.Context, c *ebb.Client) error {
 	x := b.draw(1)
 	pattern := fmt.Sprintf("flag-%d-*", b.life)
@@ -255,7 +255,7 @@ func (b *computer) groups(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// cohort asks how many of the ids that came first on a day come again.
+// cohort asks how many of the ids that first occur on a day occur again later.
 func (b *computer) cohort(ctx context.Context, c *ebb.Client) error {
 	everyone := b.rng.IntN(2) == 0
 	var rows []ebb.CohortRow
@@ -299,7 +299,7 @@ func (b *computer) cohort(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// partly counts the bitmap that lies in all shards, and takes an answer that lacks some of them.
+// partly counts the bitmap whose slices are in all shards. It may accept an answer that lacks some shards.
 func (b *computer) partly(ctx context.Context, c *ebb.Client) error {
 	var opts []ebb.AskOption
 	partial := b.rng.IntN(3) > 0

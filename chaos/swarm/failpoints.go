@@ -9,8 +9,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// stillPoints are the moments at which processes die wherever shards lie: those of the log, of snapshots, of the links
-// between nodes.
+// stillPoints are the failpoints that a process reaches even if no shard moves: those of the log, of snapshots, and of
+// links between nodes.
 var stillPoints = []string{
 	"wal.write", "wal.sync", "wal.synced", "wal.applied", "wal.mark", "wal.seal", "wal.seal.sync", "wal.roll", "wal.rolled",
 	"wal.create", "wal.create.sync", "wal.create.rename", "wal.create.syncdir", "wal.remove", "wal.remove.syncdir",
@@ -18,7 +18,7 @@ var stillPoints = []string{
 	"transport.open", "transport.ask", "transport.answer",
 }
 
-// movePoints come only where shards move.
+// movePoints are reached only while shards move.
 var movePoints = []string{
 	"plan.laid", "plan.begin",
 	"move.before.add", "move.after.add", "move.before.promote", "move.after.promote", "move.before.demote", "move.after.demote",
@@ -26,24 +26,25 @@ var movePoints = []string{
 	"host.prepared", "host.listed", "host.unlisted",
 }
 
-// pointArrive is where a snapshot that another node has sent is kept.
+// pointArrive is the failpoint where a node stores a snapshot that another node has sent.
 const pointArrive = "snap.arrive"
 
-// unreached are failpoints of the product to which no plan brings a process, and why.
+// unreached are failpoints of the product that no plan reaches, with the reason.
 var unreached = map[string]string{
 	"repair.fetched": "replicas never differ here, and only one that does is repaired",
 }
 
-// Failpoints are the names of all at which plans kill.
+// Failpoints returns the names of all failpoints at which plans kill.
 func Failpoints() []string { return slices.Concat(stillPoints, movePoints) }
 
-// PointCount is how often a process was to die at a failpoint, and how often it came there.
+// PointCount counts how often a process was to die at a failpoint, and how often it did.
 type PointCount struct {
 	Armed  int `json:"armed"`
 	Killed int `json:"killed"`
 }
 
-// dieAt has the first of some nodes that comes to a failpoint lose its power there. The fault counts when that happens.
+// dieAt cuts the power of the first of these nodes that reaches a failpoint for the n-th time. The fault counts only
+// when that happens.
 func (w *world) dieAt(family, point string, n int, nodes ...int) {
 	w.idle = true
 	w.mu.Lock()
@@ -64,7 +65,7 @@ func (w *world) dieAt(family, point string, n int, nodes ...int) {
 	}
 }
 
-// disarm takes back all that waits at these failpoints.
+// disarm removes these failpoints' actions from all nodes.
 func (w *world) disarm(points []string) {
 	for i := range w.c.Nodes() {
 		for _, point := range points {
@@ -73,12 +74,12 @@ func (w *world) disarm(points []string) {
 	}
 }
 
-// ofFiles reports whether a failpoint comes only where a file of the log begins or ends.
+// ofFiles reports whether a failpoint is reached only where a log file begins or ends.
 func ofFiles(point string) bool {
 	return strings.HasPrefix(point, "wal.seal") || strings.HasPrefix(point, "wal.roll") || strings.HasPrefix(point, "wal.create") || strings.HasPrefix(point, "wal.remove")
 }
 
-// killAt ends a process in what it does with its log, its snapshots and its links.
+// killAt ends a process while it works on its log, its snapshots or its links.
 var killAt = Family{
 	Name: "kill-at", What: "a machine loses power when its process comes to a failpoint", Dose: "one of those of the log, of snapshots or of links",
 	draw: oneOf(stillPoints...),
@@ -90,7 +91,7 @@ var killAt = Family{
 		if d.Way == pointArrive {
 			i = w.some(d)
 			w.c.Kill(i)
-			time.Sleep(2500 * time.Millisecond) // the others elect leaders, and write what it lacks
+			time.Sleep(2500 * time.Millisecond) // the others elect leaders, and write what it then lacks
 			w.compact(w.living()...)
 			w.dieAt("kill-at", d.Way, 1, i)
 			w.start(i)
@@ -109,7 +110,8 @@ var killAt = Family{
 	mend: func(w *world) { w.disarm(stillPoints) },
 }
 
-// killInMove ends a process in a move. Those that still wait when all is mended die in the moves of the end.
+// killInMove ends a process in a move. A failpoint that is not reached before all is mended may be reached in the moves
+// at the end.
 var killInMove = Family{
 	Name: "kill-in-move", What: "a node joins, and perhaps another is drained; the first machine whose process comes to a failpoint loses power", Dose: "one of those of plans, of moves or of replicas that come and go", Moves: true,
 	draw: func(rng *rand.Rand, d *Dose) { d.Way = movePoints[rng.IntN(len(movePoints))] },
@@ -134,7 +136,7 @@ var killInMove = Family{
 	mend: func(*world) {},
 }
 
-// everybody is all nodes.
+// everybody returns the numbers of all nodes.
 func (w *world) everybody() (all []int) {
 	for i := range w.c.Nodes() {
 		all = append(all, i)

@@ -11,11 +11,13 @@ type Family struct {
 	Name string // one word, as --families takes it
 	What string // what happens to which nodes
 	Dose string // how much, in words; empty where there is nothing to choose
-	// Loses says that a disk's content is lost: a plan has one such fault at most.
+	// Loses says that the fault loses the content of a disk. A plan has at most one such fault.
 	Loses bool
-	// Cuts says that nodes do not hear each other: one such fault of eight lasts up to 16 s, the others up to 5.
+	// Cuts says that messages between some hosts do not arrive. One such fault in eight lasts up to 16 s, the others up
+	// to 5 s.
 	Cuts bool
-	// Moves says that shards move to other nodes, for which the end of the run waits: such seeds are rarer.
+	// Moves says that shards move to other nodes. The end of the run waits for the moves, so such families are drawn
+	// less often.
 	Moves bool
 
 	draw   func(rng *rand.Rand, d *Dose)
@@ -23,7 +25,7 @@ type Family struct {
 	mend   func(w *world) // must do nothing where nothing is broken
 }
 
-// share is how likely a seed draws from this family, compared with the others.
+// share is the weight of this family when a seed draws its families.
 func (f Family) share() float64 {
 	if f.Moves {
 		return 0.25
@@ -36,12 +38,12 @@ func (f Family) membership() bool {
 	return slices.ContainsFunc(membership, func(m Family) bool { return m.Name == f.Name })
 }
 
-// Families are all of them.
+// Families has all families of faults.
 var Families = slices.Concat(
 	networkFamilies, diskFamilies, processFamilies, clockFamilies, membership, []Family{lyingDisk},
 )
 
-// FamilyOf returns the family of that name.
+// FamilyOf returns the family with that name, and false if there is none.
 func FamilyOf(name string) (Family, bool) {
 	i := slices.IndexFunc(Families, func(f Family) bool { return f.Name == name })
 	if i < 0 {
@@ -50,7 +52,7 @@ func FamilyOf(name string) (Family, bool) {
 	return Families[i], true
 }
 
-// FamilyNames are the names of all families, in the order of the table.
+// FamilyNames returns the names of all families, in the order of Families.
 func FamilyNames() []string {
 	var names []string
 	for _, f := range Families {
@@ -75,13 +77,13 @@ func (w *world) leader(d Dose) int {
 	return w.some(d)
 }
 
-// some is the dose's other victim.
+// some returns the living member that the dose chooses.
 func (w *world) some(d Dose) int {
 	members := w.living()
 	return members[d.Node%uint64(len(members))]
 }
 
-// victim is the leader half of the time.
+// victim returns the leader half of the time, and otherwise the member that some returns.
 func (w *world) victim(d Dose) int {
 	if d.Pick%2 == 0 {
 		return w.leader(d)
@@ -98,7 +100,7 @@ func (w *world) named(nodes ...int) string {
 	return strings.Join(names, ", ")
 }
 
-// oneOf draws a variant.
+// oneOf returns a draw function that chooses one of these variants.
 func oneOf(ways ...string) func(rng *rand.Rand, d *Dose) {
 	return func(rng *rand.Rand, d *Dose) { d.Way = ways[rng.IntN(len(ways))] }
 }

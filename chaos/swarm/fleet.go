@@ -16,19 +16,20 @@ import (
 	"time"
 )
 
-// Fleet runs plans in processes of their own, several at once: a panic of a node, or a wait that stops virtual time,
-// ends one process, and is a verdict like others.
+// Fleet runs plans in worker processes, several at once. A panic of a node, or a wait that stops virtual time, ends one
+// process only, and becomes a failed verdict.
 type Fleet struct {
-	// Command starts a worker, which must call Work. Its standard output is for verdicts.
+	// Command returns the command that starts a worker, which must call Work. Its standard output is for verdicts.
 	Command func(ctx context.Context) *exec.Cmd
-	// StuckAfter is how long one plan may take in real time.
+	// StuckAfter is how long one plan may take in real time. After that its process is ended, and the plan has failed.
 	StuckAfter time.Duration
 }
 
 // verdictMark begins the lines of a worker's output that are verdicts.
 const verdictMark = "verdict "
 
-// Work runs the plans that come in, one a line, and writes their verdicts, until there are no more.
+// Work is the main loop of a worker. It reads plans from in, as one line of JSON each. It runs each plan and writes its
+// verdict to out, until in ends.
 func Work(bubble Bubble, in io.Reader, out io.Writer, logger *slog.Logger) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 1<<20)
@@ -48,10 +49,10 @@ func Work(bubble Bubble, in io.Reader, out io.Writer, logger *slog.Logger) error
 	return lines.Err()
 }
 
-// Judge runs what plans yields on so many workers, and hands each verdict to done, one at a time. It ends early with
-// ctx; what is under way then has no verdict.
+// Judge runs plans on this many workers, until plans returns false. It calls plans and done one at a time, and done
+// once for each verdict. When ctx ends, Judge returns early, without verdicts of the plans that still run.
 func (f *Fleet) Judge(ctx context.Context, workers int, plans func() (Plan, bool), done func(*Verdict)) error {
-	var mu sync.Mutex // around plans and done
+	var mu sync.Mutex // held while plans or done runs
 	var wg sync.WaitGroup
 	errs := make([]error, workers)
 	for i := range workers {
@@ -83,7 +84,8 @@ func (f *Fleet) Judge(ctx context.Context, workers int, plans func() (Plan, bool
 	return errors.Join(errs...)
 }
 
-// worker is one process, or none before the first plan and after one that ended it.
+// worker runs plans in one process at a time. It has no process before its first plan, and after a plan that ended the
+// process.
 type worker struct {
 	fleet *Fleet
 	cmd   *exec.Cmd
@@ -132,7 +134,7 @@ func (w *worker) judge(ctx context.Context, p Plan) (*Verdict, error) {
 	if _, err := w.in.Write(append(b, '\n')); err == nil {
 		if v := w.verdict(); v != nil {
 			if Replays() {
-				w.end() // the next plan has a process as new as this one had
+				w.end() // so that the next plan has a new process, too
 			}
 			return v, nil
 		}
@@ -144,7 +146,7 @@ func (w *worker) judge(ctx context.Context, p Plan) (*Verdict, error) {
 	return v, nil
 }
 
-// verdict reads until one comes; nil if the process ends first.
+// verdict reads the output of the process up to the next verdict. It is nil if the process ends first.
 func (w *worker) verdict() *Verdict {
 	for {
 		line, err := w.out.ReadBytes('\n')
@@ -173,10 +175,10 @@ func (w *worker) end() {
 	w.cmd = nil
 }
 
-// tailMax is how much of what a process said last is kept, and of what it said first.
+// tailMax is how many bytes are kept of the start of standard error, and how many of its end.
 const tailMax = 32 << 10
 
-// tail keeps what a process says on standard error: a panic's first words and the end.
+// tail keeps the start and the end of a process's standard error. A panic writes its reason at the start.
 type tail struct {
 	mu   sync.Mutex // guards what follows
 	head []byte
@@ -200,7 +202,7 @@ func (t *tail) Write(p []byte) (int, error) {
 
 func (t *tail) write(format string, args ...any) { fmt.Fprintf(t, format, args...) }
 
-// first is the first line that says why.
+// first returns the first line that is not blank.
 func (t *tail) first() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 )
 
 // changer is the only user of a namespace, whose half-life it changes as often as the cluster allows. Each half-life is
-// longer than those before, so that every change counts. When one was late, it is not known which half-life was in
-// force when, only the shortest and the longest.
+// longer than those before, so that every change counts. If a change may have been late, it is unknown which half-life
+// was in force when. Only the shortest and the longest are known.
 type changer struct {
 	w       *world
 	rng     *rand.Rand
@@ -38,7 +38,7 @@ func newChanger(w *world) *changer {
 	return c
 }
 
-// move takes another key: of the one before it is not known which events it has.
+// move takes another key, because it is unknown which events the old one has.
 func (k *changer) move() {
 	k.life++
 	k.key, k.events = fmt.Sprintf("changing-%d", k.life), nil
@@ -57,12 +57,12 @@ func (k *changer) work(c *ebb.Client) {
 	}
 }
 
-// longest is the longest half-life that was asked for.
+// longest returns the longest half-life that may have been set.
 func (k *changer) longest() time.Duration {
 	return changingHalfLife + time.Duration(k.acked+k.unknown)*changingStep
 }
 
-// change asks for a longer half-life, and holds the answer against the limit.
+// change requests a longer half-life, and checks the answer against the limit of changes.
 func (k *changer) change(ctx context.Context, c *ebb.Client) {
 	limit := int(k.w.plan.knob(knobHalfLives))
 	_, err := c.SetNamespace(ctx, ebb.Namespace{Name: changingNamespace, HalfLife: k.longest() + changingStep})
@@ -92,7 +92,7 @@ func (k *changer) add(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// look reads the key: what is left of it lies between what the shortest and the longest half-life leave.
+// look reads the key. Its sum must lie between what the shortest half-life leaves and what the longest leaves.
 func (k *changer) look(ctx context.Context, c *ebb.Client) error {
 	d, err := c.Distribution(ctx, changingNamespace, k.key)
 	if err != nil {
@@ -104,7 +104,7 @@ func (k *changer) look(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// left is what a half-life leaves of the events.
+// left returns what a half-life leaves of the events at a time.
 func (k *changer) left(at time.Time, halfLife time.Duration) (sum float64) {
 	for _, e := range k.events {
 		sum += e.amount * math.Exp2(-float64(at.Sub(e.at))/float64(halfLife))

@@ -9,14 +9,14 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// importer brings the rows of a file through an ordered source, some at a time, and is interrupted: by faults, and of
-// itself. Then it takes the source over again, and gives it all rows from where the shards say that they are. Each row
-// is a bin of its own.
+// importer imports the rows of a file through an ordered source, some at a time. Faults interrupt it, and it also stops
+// by itself. Then it opens the source again, and sends all rows behind the offset that the shards report. Each row has
+// its own bin.
 type importer struct {
 	w     *world
 	rng   *rand.Rand
-	rows  uint64 // given, so far
-	acked uint64 // all up to this one
+	rows  uint64 // sent so far
+	acked uint64 // all rows up to this one
 	tries int
 }
 
@@ -41,7 +41,8 @@ func (i *importer) work(c *ebb.Client) {
 	_ = i.run(ctx, c, i.rows+1+i.rng.Uint64N(15), i.rng.IntN(3) == 0) // its outcome is counted
 }
 
-// run gives the source all rows up to one that no shard has decided, and stops in the middle if told to.
+// run sends all rows up to upTo that the shards do not have yet. If breakOff is set, it then stops as if the process
+// were killed.
 func (i *importer) run(ctx context.Context, c *ebb.Client, upTo uint64, breakOff bool) error {
 	s, err := c.Source(ctx, importSource, ebb.SourceOptions{Namespace: countsNamespace, MaxBatch: 4, Timeout: 3 * time.Second})
 	if err != nil {
@@ -58,7 +59,7 @@ func (i *importer) run(ctx context.Context, c *ebb.Client, upTo uint64, breakOff
 	if breakOff {
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		_ = s.Close(gone) // as if the process were killed: what is under way may come or not
+		_ = s.Close(gone) // as if the process were killed: rows under way may arrive or not
 		return nil
 	}
 	if flushed := s.Flush(ctx); err == nil {
@@ -94,7 +95,8 @@ func (i *importer) look(c *ebb.Client) {
 	i.judge(have)
 }
 
-// judge holds what is counted against what was given: every row once at most, and those that were acknowledged once.
+// judge compares the counted rows with those that were sent. Every row counts at most once, and every acknowledged row
+// counts once.
 func (i *importer) judge(have map[string]float64) {
 	var wrong []uint64
 	for row := uint64(1); row <= i.rows; row++ {
@@ -106,7 +108,7 @@ func (i *importer) judge(have map[string]float64) {
 	i.w.hold("imported-once", len(wrong)+len(have) == 0, "rows %v are not counted once, in %d imports in which %d were given and all up to %d acknowledged, and nobody gave %v", wrong, i.tries, i.rows, i.acked, have)
 }
 
-// settle brings the import to its end.
+// settle completes the import, and checks it.
 func (i *importer) settle(ctx context.Context, c *ebb.Client) {
 	err := i.run(ctx, c, i.rows+1, false)
 	if i.w.hold("healed-writes", err == nil, "finish the import when all was mended: %v", err) {

@@ -8,11 +8,11 @@ import (
 
 // Invariant is what must hold whatever the faults are.
 type Invariant struct {
-	Name  string // as verdicts have it
+	Name  string // as breaches name it
 	Holds string // in words
 }
 
-// Invariants are all of them. A run counts how often it has evaluated each.
+// Invariants has all invariants. A run counts how often it has evaluated each.
 var Invariants = []Invariant{
 	{"acked-kept", "what was acknowledged is counted when all is mended"},
 	{"counted-once", "no more is counted than was acknowledged or has an unknown outcome: no retry counts twice, nothing that failed counts"},
@@ -114,15 +114,15 @@ func (b Breach) String() string {
 	return fmt.Sprintf("%v %s: %s", b.At.Round(time.Millisecond), b.Invariant, b.What)
 }
 
-// breachesMax bounds what a run remembers.
+// breachesMax is how many breaches a run keeps.
 const breachesMax = 50
 
-// hold counts an evaluation of an invariant, and takes down that it does not hold.
+// hold counts an evaluation of an invariant, and records a breach if ok is false. It returns ok.
 func (w *world) hold(name string, ok bool, format string, args ...any) bool {
 	return w.holdAt(w.now(), name, ok, format, args...)
 }
 
-// holdAt does so for what was so then.
+// holdAt does the same for a state at another time.
 func (w *world) holdAt(at time.Duration, name string, ok bool, format string, args ...any) bool {
 	if _, known := invariantIndex[name]; !known {
 		panic("no invariant is called " + name)

@@ -11,16 +11,16 @@ import (
 	"github.com/ebbdb/ebb/chaos/lines"
 )
 
-// Kept are the verdicts of seeds in a file, one a line, so that a long run can be broken off and go on, or be made in
-// parts: files of different seeds, put one behind the other, are their sum. Seeds that held leave their stories out.
-// All of a file are of one build. A nil one keeps nothing.
+// Kept stores the verdicts of seeds in a file, one a line. So a long run can be interrupted and continued, or made in
+// parts: the files of different seeds can be concatenated. Verdicts that held are stored without their stories. All
+// verdicts of a file must be of one build. A nil Kept stores nothing.
 type Kept struct {
 	file  *os.File
 	build string
-	by    map[uint64]*Verdict // seed
+	by    map[uint64]*Verdict // by seed
 }
 
-// ErrAnotherPlan is of a file that keeps the verdict of a seed whose plan is another than the campaign has.
+// ErrAnotherPlan means that the file has a verdict of a seed whose plan differs from that of the campaign.
 var ErrAnotherPlan = errors.New("keeps another plan")
 
 // keptLine is a line of the file.
@@ -29,8 +29,8 @@ type keptLine struct {
 	*Verdict
 }
 
-// OpenKept reads a file, or makes one, and appends to it. The end of a line that was not written wholly is dropped: its
-// seed is run again.
+// OpenKept reads a file, or creates it, and appends to it. It drops a last line that is incomplete: its seed is run
+// again. It returns an error if a line is no verdict, or is of another build.
 func OpenKept(file, build string) (_ *Kept, err error) {
 	f, whole, err := lines.Open(file, `{"build":`)
 	if err != nil {
@@ -67,7 +67,7 @@ func (k *Kept) name() string { return k.file.Name() }
 
 func (k *Kept) has(seed uint64) bool { return k != nil && k.by[seed] != nil }
 
-// judged are the verdicts of these seeds, in their order.
+// judged returns the verdicts of these seeds, in order.
 func (k *Kept) judged(first, last uint64) (all []*Verdict) {
 	if k == nil {
 		return nil

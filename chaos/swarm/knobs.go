@@ -13,18 +13,18 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Knob is a limit that a seed draws: with those of production a run is too short to reach their edges.
+// Knob is a limit whose value a seed draws. A run is too short to reach the limits of production.
 type Knob struct {
 	Name string
 	What string // what it limits, and in which unit
-	// Values are what seeds draw, the tightest first. The last is that of production.
+	// Values are the values to draw from, the tightest first. The last is that of production.
 	Values []int64
 
-	// with is a knob that has its tightest value where this one is not that of production: without, what this one
-	// limits would never become free again in a run.
+	// with names a knob that gets its tightest value when this one differs from production. Otherwise nothing that this
+	// knob limits would become free again within a run.
 	with string
-	turn func(cfg *node.Config, v int64) // nil: it is not of nodes
-	sdk  func(l *ebb.Limits, v int64)    // nil: it is not of what clients send and ask for at once
+	turn func(cfg *node.Config, v int64) // sets it for a node; nil if nodes do not have it
+	sdk  func(l *ebb.Limits, v int64)    // sets it for a client; nil if it is not in ebb.Limits
 }
 
 // Names of knobs that clients and checks look up.
@@ -41,19 +41,18 @@ const (
 	knobPause         = "pause"
 )
 
-// ticks is a number of ms in shard time.
+// ticks converts ms to shard time.
 func ticks(ms int64) sketch.Tick { return sketch.Tick(ms * 1000) }
 
 const (
-	// knobsPart is how many seeds have other limits than those of production.
+	// knobsPart is the share of seeds whose limits differ from production.
 	knobsPart = 0.7
-	// knobTurned is how many of the knobs of such a seed are drawn at all, and knobFirst how many of these have the
-	// first value.
+	// knobTurned is the chance that such a seed draws a knob at all. knobFirst is the chance that a drawn knob gets its
+	// first value; otherwise it gets any of its values.
 	knobTurned, knobFirst = 0.7, 0.5
 )
 
-// drawKnobs draws the limits of a seed by name; nil for those of production. A knob that is not named has that of
-// production.
+// drawKnobs draws the limits of a seed that differ from production, by name; nil if there are none.
 func drawKnobs(seed uint64) map[string]int64 {
 	rng := rand.New(rand.NewPCG(seed, 0x6b6e6f6273))
 	if rng.Float64() >= knobsPart {
@@ -85,7 +84,7 @@ func drawKnobs(seed uint64) map[string]int64 {
 
 func (k *Knob) production() int64 { return k.Values[len(k.Values)-1] }
 
-// of is the value of a plan.
+// of returns the value of the knob in a plan.
 func (k *Knob) of(p *Plan) int64 {
 	if v, turned := p.Knobs[k.Name]; turned {
 		return v
@@ -93,7 +92,7 @@ func (k *Knob) of(p *Plan) int64 {
 	return k.production()
 }
 
-// knob is the value of a knob by its name.
+// knob returns the value of the knob with that name.
 func (p *Plan) knob(name string) int64 { return knobNamed(name).of(p) }
 
 func knobNamed(name string) *Knob {
@@ -105,21 +104,21 @@ func knobNamed(name string) *Knob {
 	panic("no knob is called " + name)
 }
 
-// turned reports whether a knob has another value than that of production.
+// turned reports whether a knob differs from production.
 func (p *Plan) turned(name string) bool {
 	_, turned := p.Knobs[name]
 	return turned
 }
 
-// knobTime is the value of a knob that is a time.
+// knobTime returns the value of a knob in ms as a duration.
 func (p *Plan) knobTime(name string) time.Duration {
 	return time.Duration(p.knob(name)) * time.Millisecond
 }
 
-// window is how many commands clients may have in one shard at once.
+// window is how many commands a client may have in flight in one shard.
 func (p *Plan) window() int { return int(min(p.knob(knobClientWindow), p.knob(knobSessionWindow))) }
 
-// turn gives a node the limits of the plan.
+// turn sets the limits of the plan in a node's configuration.
 func (p *Plan) turn(cfg *node.Config) {
 	cfg.ShardLimits, cfg.ControlLimits = shard.DefaultLimits(), cluster.DefaultControlLimits()
 	for _, k := range Knobs {
@@ -129,7 +128,7 @@ func (p *Plan) turn(cfg *node.Config) {
 	}
 }
 
-// sdk are the limits of clients.
+// sdk returns the limits of clients.
 func (p *Plan) sdk() (l ebb.Limits) {
 	for _, k := range Knobs {
 		if v, turned := p.Knobs[k.Name]; turned && k.sdk != nil {
@@ -144,14 +143,14 @@ func (p *Plan) backoff() ebb.Backoff {
 	return ebb.Backoff{Min: min(10*time.Millisecond, p.knobTime(knobPause)), Max: p.knobTime(knobPause)}
 }
 
-// shardLimits are those of the shards of all nodes.
+// shardLimits returns the limits of shards, which are the same on all nodes.
 func (p *Plan) shardLimits() shard.Limits {
 	var cfg node.Config
 	p.turn(&cfg)
 	return cfg.ShardLimits
 }
 
-// knobWords names the knobs that are turned, in the order of the table.
+// knobWords lists the knobs that differ from production, in the order of Knobs.
 func (p *Plan) knobWords() string {
 	var words []string
 	for _, k := range Knobs {
@@ -165,14 +164,14 @@ func (p *Plan) knobWords() string {
 	return strings.Join(words, ", ")
 }
 
-// KnobCount is how many seeds had the tightest value of a knob, how many that of production, and how many one between.
+// KnobCount counts seeds by their value of one knob: the tightest, that of production, or one between.
 type KnobCount struct {
 	First      int `json:"tightest"`
 	Between    int `json:"between"`
 	Production int `json:"production"`
 }
 
-// add counts the value of a plan.
+// add counts the value of one plan.
 func (c KnobCount) add(k *Knob, p *Plan) KnobCount {
 	switch k.of(p) {
 	case k.Values[0]:

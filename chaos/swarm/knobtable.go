@@ -7,8 +7,8 @@ import (
 	"github.com/ebbdb/ebb/node"
 )
 
-// Knobs are all of them. All nodes of a run have the same values from the first entry of every log on: those of shards
-// decide results, and so replicas must agree on them.
+// Knobs has all knobs. All nodes of a run have the same values from the first entry of every log. Limits of shards
+// affect results, so replicas must agree on them.
 var Knobs = []Knob{
 	{
 		Name: knobSessionWindow, What: "commands of a session that a shard remembers",

@@ -17,8 +17,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// logWriters count commands. Each command has a bin of its own, whose name is in the log as it was sent. At the end the
-// run reads the logs themselves from the disks of the nodes: what is in them, and where, says more than answers can.
+// logWriters are clients whose commands can be found in the log. Each command has its own bin, and its entry contains
+// the name of the bin. At the end, the run reads the logs from the disks of the nodes: they show the order of commands,
+// which answers do not.
 type logWriters struct {
 	w *world
 
@@ -26,11 +27,11 @@ type logWriters struct {
 	written []written
 }
 
-// written is a command of theirs.
+// written is a command of a logWriter.
 type written struct {
 	mark     string // the bin
 	key      string
-	behind   uint64 // an entry that had been applied when it was sent: it stands behind that
+	behind   uint64 // an index that was applied before it was sent: its own index is higher
 	from, to time.Duration
 	outcome  outcome
 }
@@ -40,7 +41,7 @@ type logWriter struct {
 	rng *rand.Rand
 }
 
-// logWriterKeys is how many keys they count in.
+// logWriterKeys is how many keys logWriters count in.
 const logWriterKeys = 2
 
 func newLogWriters(w *world) []client {
@@ -70,7 +71,7 @@ func (s *logWriters) shardOf(one written) uint32 {
 	return proto.ShardOf(countsNamespace, []byte(one.key), s.w.plan.Shards)
 }
 
-// settle sees that every command counts once: its bin is there, with one.
+// settle checks that every acknowledged command counts once, every other at most once, and a failed one not at all.
 func (s *logWriters) settle(ctx context.Context, c *ebb.Client) {
 	for k := range logWriterKeys {
 		key := fmt.Sprintf("scribed-%d", k)
@@ -91,7 +92,7 @@ func (s *logWriters) settle(ctx context.Context, c *ebb.Client) {
 
 func (o outcome) String() string { return [...]string{"acknowledged", "unknown", "failed"}[o] }
 
-// readLogs ends all nodes and reads their logs, as far as all of a shard's replicas have applied them: so far they are
+// readLogs stops all nodes and reads the log of each up to the index that the node has applied: so far the log is
 // committed.
 func (s *logWriters) readLogs() {
 	applied := make([]map[uint32]uint64, s.w.c.Nodes()) // by node and shard
@@ -120,7 +121,7 @@ func (s *logWriters) readLogs() {
 	}
 }
 
-// committed is what the logs of a shard's replicas hold together, by index.
+// committed has the committed entries of all replicas of a shard, by index.
 type committed map[uint64]entry
 
 type entry struct {
@@ -130,7 +131,7 @@ type entry struct {
 	node string
 }
 
-// readLog reads the log of one node, and holds its entries against those of the others.
+// readLog reads the log of one node, and checks that its entries equal those of the other nodes.
 func (s *logWriters) readLog(i int, applied map[uint32]uint64, logs []committed) {
 	log, err := wal.Open(wal.Config{FS: s.w.c.Disk(i), Dir: "/data/wal", Existing: true, SegmentBytes: s.w.plan.Segment, Fatal: func(error) {}})
 	if !s.w.hold("logs-agree", err == nil, "the log of %s cannot be read: %v", s.w.c.Name(i), err) {
@@ -147,7 +148,7 @@ func (s *logWriters) readLog(i int, applied map[uint32]uint64, logs []committed)
 			var l raft.Log
 			err := group.GetLog(index, &l)
 			if err == raft.ErrLogNotFound {
-				continue // entries behind an installed snapshot are missing
+				continue // the log has a gap where a snapshot was installed
 			}
 			if !s.w.hold("logs-agree", err == nil, "entry %d of shard %d of %s cannot be read: %v", index, shard, s.w.c.Name(i), err) {
 				continue
@@ -157,7 +158,7 @@ func (s *logWriters) readLog(i int, applied map[uint32]uint64, logs []committed)
 	}
 }
 
-// agree holds an entry of one replica against that of another.
+// agree checks that an entry equals the entry of another replica at the same index, if one is known.
 func (s *logWriters) agree(shard uint32, log committed, index uint64, e entry) {
 	other, known := log[index]
 	if !known {
@@ -168,10 +169,11 @@ func (s *logWriters) agree(shard uint32, log committed, index uint64, e entry) {
 		index, shard, other.term, len(other.data), other.node, e.term, len(e.data), e.node)
 }
 
-// judgeLog sees that every acknowledged command is in the log, which was applied up to end, and behind all that were
-// acknowledged before it was sent; and that terms never fall. A command that was sent twice stands there twice: what
-// counts is where it comes first, if that is known. Where entries are missing, the first may be among them of what was
-// sent before the last of those was applied, and what is there may be a second, which comes late.
+// judgeLog checks the log of a shard, which was applied up to end. It must have every acknowledged command, behind all
+// commands that were acknowledged before it was sent. Terms must never fall. A command that was sent twice may be in
+// the log twice: only its first position counts, if that is known. If entries are missing, the first position of a
+// command may be among them. This holds for commands that were sent before the last missing entry was applied. A
+// position that is found may then be that of a second, later copy.
 func (s *logWriters) judgeLog(shard uint32, log committed, end uint64) {
 	indexes := make([]uint64, 0, len(log))
 	for index := range log {
@@ -179,7 +181,7 @@ func (s *logWriters) judgeLog(shard uint32, log committed, end uint64) {
 	}
 	slices.Sort(indexes)
 	at := map[string]uint64{}
-	term, last, missing := uint64(0), uint64(0), uint64(0) // missing is the last entry that is
+	term, last, missing := uint64(0), uint64(0), uint64(0) // missing is the highest missing index
 	for _, index := range indexes {
 		e := log[index]
 		if index > last+1 {

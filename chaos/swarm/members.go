@@ -11,8 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// memberFamilies change which nodes are in the cluster. What the cluster could not be asked for at once it is asked for
-// at the end.
+// memberFamilies change which nodes are in the cluster. A change that the cluster does not accept at once is requested
+// again at the end.
 var memberFamilies = []Family{
 	{
 		Name: "join", What: "a node joins", Moves: true,
@@ -60,10 +60,10 @@ var memberFamilies = []Family{
 	},
 }
 
-// membership are the families that bring nodes, or take them.
+// membership are the families in which nodes join or leave.
 var membership = append(slices.Clone(memberFamilies), killInMove)
 
-// noRoom is why no node joins: a cluster has no more nodes than shards.
+// noRoom is the reason why no node joins: a cluster has no more nodes than shards.
 const noRoom = "there is a node for every shard already"
 
 // room reports whether another node may join.
@@ -77,14 +77,15 @@ func (w *world) room() bool {
 	return nodes < int(w.plan.Shards)
 }
 
-// join starts another node.
+// join starts a new node, and returns its number.
 func (w *world) join() int {
 	i := w.c.Add()
 	w.start(i)
 	return i
 }
 
-// want asks the cluster for a change: now if it answers within 2 s, or else at the end.
+// want requests a change of the cluster. If the cluster does not accept it within 2 s, it is requested again at the
+// end.
 func (w *world) want(req *ebbv1.ChangeClusterRequest) {
 	if len(w.wishes) > 0 || w.ask(req, 2*time.Second) != nil {
 		w.wishes = append(w.wishes, req)
@@ -106,7 +107,7 @@ func (w *world) ask(req *ebbv1.ChangeClusterRequest, atMost time.Duration) error
 	return err
 }
 
-// members are the nodes that are to be in the cluster, dead or alive.
+// members returns the nodes that are to be in the cluster, dead or alive.
 func (w *world) members() (out []int) {
 	for i := range w.c.Nodes() {
 		if !w.leaving[i] {
@@ -116,7 +117,7 @@ func (w *world) members() (out []int) {
 	return out
 }
 
-// living are the members that live; all members if none does.
+// living returns the members that live, or all members if none lives.
 func (w *world) living() (out []int) {
 	for _, i := range w.members() {
 		if w.c.Node(i) != nil {
@@ -129,10 +130,10 @@ func (w *world) living() (out []int) {
 	return out
 }
 
-// moveMax is how long joining, leaving and moving may take when all is well.
+// moveMax is how long a join, a removal and the moves may take after all was mended.
 const moveMax = 5 * time.Minute
 
-// gather waits, when all is mended, until the cluster is what it was asked to be.
+// gather waits, after all was mended, until the cluster has the requested members and replicas.
 func (w *world) gather() {
 	if !w.changes() {
 		return
@@ -156,7 +157,7 @@ func (w *world) gather() {
 	lacks := w.lacks()
 	for ; lacks != "" && time.Now().Before(deadline); lacks = w.lacks() {
 		time.Sleep(250 * time.Millisecond)
-		w.restart() // nodes that were to die at a failpoint of a move
+		w.restart() // some nodes were armed to die at a failpoint of a move
 	}
 	w.hold("members-as-asked", lacks == "", "%v after all was mended: %s", moveMax, lacks)
 	w.disarm(movePoints)
@@ -164,7 +165,7 @@ func (w *world) gather() {
 	w.expel()
 }
 
-// changes reports whether anything happened that moves shards.
+// changes reports whether something in this run moves shards.
 func (w *world) changes() bool {
 	return len(w.leaving) > 0 || len(w.wiped) > 0 || len(w.wishes) > 0 || w.c.Nodes() > w.plan.Nodes || slices.ContainsFunc(w.plan.Faults, func(a Fault) bool {
 		f, _ := FamilyOf(a.Family)
@@ -172,13 +173,13 @@ func (w *world) changes() bool {
 	})
 }
 
-// moot reports whether the node of a removal is no member any more: an earlier try was heard.
+// moot reports whether the node that a request removes is no longer a member: an earlier try was applied.
 func (w *world) moot(req *ebbv1.ChangeClusterRequest) bool {
 	name := req.GetRemove()
 	return name != "" && w.table() != nil && w.table().Node(name) == nil
 }
 
-// table is the newest that a living member knows; nil if none lives.
+// table returns the newest table that a living member has; nil if none has a table.
 func (w *world) table() (newest *cluster.Table) {
 	for _, i := range w.living() {
 		n := w.c.Node(i)
@@ -192,7 +193,7 @@ func (w *world) table() (newest *cluster.Table) {
 	return newest
 }
 
-// lacks says what keeps the cluster from being whole; nothing if it is.
+// lacks describes the first difference between the cluster and what was requested; empty if there is none.
 func (w *world) lacks() string {
 	table := w.table()
 	if table == nil {

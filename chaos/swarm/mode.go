@@ -11,7 +11,7 @@ var replays string
 // Replays reports whether a plan that is run again takes the same course in this build.
 func Replays() bool { return replays != "" }
 
-// Program is what this build is called on a command line.
+// Program returns the name of this build on a command line.
 func Program() string {
 	if Replays() {
 		return "./ebb-replay"
@@ -19,7 +19,7 @@ func Program() string {
 	return "ebb"
 }
 
-// Mode says whether it does.
+// Mode describes whether a plan that is run again takes the same course.
 func Mode() string {
 	if Replays() {
 		return "replaying: a plan takes the same course each time"
@@ -35,9 +35,9 @@ func triesMax() int {
 	return 3
 }
 
-// Prepare completes the command that starts a worker. Several processes use several cores, so each has one. A worker
-// that replays has nothing of what this process was started with, whose length would move what it allocates later; its
-// allocations are not sampled, since that is by chance and takes stack.
+// Prepare completes the command that starts a worker. Several workers use several cores, so each uses one. A worker
+// that replays gets a fixed program name and environment: their lengths would change the addresses of later
+// allocations. Its allocations are not sampled, since sampling is random and takes stack.
 func Prepare(cmd *exec.Cmd) {
 	if Replays() {
 		cmd.Args[0] = Program()

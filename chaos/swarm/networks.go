@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/chaos/sim"
 )
 
-// networkFamilies break what nodes and clients hear of each other.
+// networkFamilies break the links between nodes, and between nodes and clients.
 var networkFamilies = []Family{
 	{
 		Name: "leader-cut", What: "the leader of a shard and the other nodes do not hear each other; clients hear all", Cuts: true,
@@ -156,7 +156,7 @@ var networkFamilies = []Family{
 		},
 		mend: func(w *world) {
 			usual(w)
-			time.Sleep(w.latest) // what is late is still on its way, and what comes behind it waits
+			time.Sleep(w.latest) // late messages are still on their way, and others wait behind them
 			w.latest = 0
 		},
 	},
@@ -180,7 +180,7 @@ func healed(w *world) { w.c.Heal() }
 
 func usual(w *world) { w.c.Net.SetUsual(sim.UsualLink) }
 
-// between does something to each pair of two groups.
+// between calls do for each pair of nodes from the two groups.
 func (w *world) between(left, right []int, do func(i, j int)) {
 	for _, i := range left {
 		for _, j := range right {
@@ -189,7 +189,7 @@ func (w *world) between(left, right []int, do func(i, j int)) {
 	}
 }
 
-// links makes all links like this one.
+// links makes this the usual link.
 func (w *world) links(l sim.Link) string {
 	w.c.Net.SetUsual(l)
 	return fmt.Sprintf("delay %v + %v, loss %.0f%%, twice %.0f%%, damaged %.0f%%", l.Delay, l.Jitter, 100*l.Loss, 100*l.Dup, 100*l.Flip)

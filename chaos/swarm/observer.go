@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 )
 
-// observeEvery is how often the nodes are looked at.
+// observeEvery is the time between two observations of the nodes.
 const observeEvery = 250 * time.Millisecond
 
 // line adds a sentence to the story.
@@ -20,7 +20,7 @@ func (w *world) line(kind LineKind, format string, args ...any) {
 
 func (w *world) tell(format string, args ...any) { w.line(LineNote, format, args...) }
 
-// span begins one.
+// span begins a span of a fault.
 func (w *world) span(fault string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -38,7 +38,7 @@ func (w *world) mended() {
 	}
 }
 
-// second is the present one. w.mu is held.
+// second returns the counts of the current second. w.mu is held.
 func (w *world) second() *Second {
 	at := int(w.now() / time.Second)
 	for len(w.verdict.Seconds) <= at {
@@ -47,7 +47,7 @@ func (w *world) second() *Second {
 	return &w.verdict.Seconds[at]
 }
 
-// done takes down the outcome of a command.
+// done counts the outcome of a command.
 func (w *world) done(o outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +62,7 @@ func (w *world) done(o outcome) {
 	}
 }
 
-// read takes down whether a read was answered.
+// read counts whether a read was answered.
 func (w *world) read(answered bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,8 +74,8 @@ func (w *world) read(answered bool) {
 	w.second().Reads++
 }
 
-// observe looks at the nodes until ctx ends: which of them lead, what their clocks say, how far they are, which of them
-// died.
+// observe checks the nodes until ctx ends: which of them lead, their clocks, how far they have applied, and which of
+// them died.
 func (w *world) observe(ctx context.Context) {
 	alive := map[int]bool{}
 	for ctx.Err() == nil {
@@ -108,7 +108,7 @@ func (w *world) observe(ctx context.Context) {
 	}
 }
 
-// clockOf takes down what a replica's clock says.
+// clockOf records the clock of a replica, and checks that it has not gone back.
 func (w *world) clockOf(i, life int, shard uint32, replica uint64, now int64) {
 	of := [3]uint64{uint64(i)<<32 | uint64(life), uint64(shard), replica}
 	w.mu.Lock()
@@ -120,15 +120,15 @@ func (w *world) clockOf(i, life int, shard uint32, replica uint64, now int64) {
 	}
 }
 
-// appliedOf is an entry of a shard that was applied before now, by some replica: none that comes from now on has its
-// index, or a lower one.
+// appliedOf returns an index of a shard that some replica has applied. Every entry that is proposed from now on has a
+// higher index.
 func (w *world) appliedOf(shard uint32) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.applied[shard]
 }
 
-// reign records which node leads a shard in a term.
+// reign records which node leads a shard in a term, and checks that it is the only leader of that term.
 func (w *world) reign(name string, shard uint32, term uint64) {
 	w.mu.Lock()
 	of := [2]uint64{uint64(shard), term}
@@ -152,7 +152,7 @@ func (w *world) reign(name string, shard uint32, term uint64) {
 	w.hold("one-leader", !known || other == name, "%s and %s both led shard %d in term %d", other, name, shard, term)
 }
 
-// compare holds replicas that have applied the same entries against each other.
+// compare checks that replicas which have applied the same entries are equal.
 func (w *world) compare() {
 	sums := map[[2]uint64]uint64{}
 	whose := map[[2]uint64]int{}

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// outageP99Max is what 99 of 100 cases must stay within: 3 election timeouts.
+	// outageP99Max is the limit for 99 of 100 cases: 3 election timeouts.
 	outageP99Max = 3 * time.Second
-	// outageCases is how many cases there must be for a 99th percentile to say something.
+	// outageCases is how many cases a 99th percentile needs.
 	outageCases = 100
 )
 
-// Outage is how long majorities took to acknowledge again after their leaders were cut off, over a run.
+// Outage summarizes how long majorities took to acknowledge again after their leader was cut off.
 type Outage struct {
 	Cases int           `json:"cases"`
 	P50   time.Duration `json:"p50_ns"`
@@ -34,10 +34,10 @@ func (o *Outage) add(took ...time.Duration) {
 	}
 }
 
-// at is a percentile: the smallest time that so many of a hundred do not exceed.
+// at returns a percentile: the smallest time that this many of a hundred do not exceed.
 func (o *Outage) at(percent int) time.Duration { return o.all[(len(o.all)*percent+99)/100-1] }
 
-// Late says that majorities took too long in too many cases; nothing if they did not, or if there are too few to say.
+// Late describes that majorities took too long in too many cases; empty if not, or if there are too few cases.
 func (o *Outage) Late() string {
 	if o.Cases < outageCases || o.P99 <= outageP99Max {
 		return ""

@@ -13,14 +13,14 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// holding is what an owner's keys hold, by name; "" is never held.
+// holding maps the names of keys to what they hold; a key that holds nothing is not in it.
 type holding map[string]string
 
-// owner keeps keys that no other client touches: strings, phrases and distributions. It writes, deletes, expires,
-// renames and reads them. As long as each command is answered there is one state that the keys can be in, and every
-// answer and every read must be of that one. A command of unknown outcome leaves two or three possible states. The
-// owner then takes other names, for the command may still be done at any time. The last check finds the old names in
-// one of these states.
+// owner is the only user of some keys: strings, phrases or distributions. It writes, deletes, expires, renames and
+// reads them. While every command is answered, the keys have one possible state, and every answer and every read must
+// agree with it. A command of unknown outcome leaves two or three possible states. The owner then takes other names,
+// because the command may still be done at any time. The last check must find the old names in one of their possible
+// states.
 type owner struct {
 	w     *world
 	id    int
@@ -32,11 +32,11 @@ type owner struct {
 	left  []estate
 }
 
-// estate is what an owner has left behind.
+// estate is a set of keys that an owner has left after a command of unknown outcome.
 type estate struct {
 	kind  ebb.Kind
 	names []string
-	could []holding // what it may be
+	could []holding // the possible states
 	after string
 }
 
@@ -56,14 +56,15 @@ func (o *owner) move() {
 	}
 }
 
-// deed is a command, what it makes of what the keys hold, and what else it may have made if its outcome is unknown.
+// deed is a command with its expected result: the state after it, and the states in between that an unknown outcome may
+// leave.
 type deed struct {
 	name    string
 	do      func(ctx context.Context, c *ebb.Client) (count int, err error)
 	after   holding
 	between []holding
-	count   int   // what it says when it is done
-	refused error // what it must be refused with
+	count   int   // what it must answer
+	refused error // the error that it must fail with; nil if none
 }
 
 func (o *owner) work(c *ebb.Client) {
@@ -97,7 +98,7 @@ func (o *owner) work(c *ebb.Client) {
 	o.move()
 }
 
-// draw chooses what to do.
+// draw chooses the next command.
 func (o *owner) draw() deed {
 	key := o.names[o.rng.IntN(len(o.names))]
 	there := 0
@@ -136,7 +137,7 @@ func (o *owner) rename(from, to string, overwrite bool) deed {
 	case o.state[from] == "":
 		d.refused = ebb.ErrKeyNotFound
 	case o.state[to] == o.state[from] && overwrite:
-		return o.write(from) // between shards this cannot be told from another rename that is under way, and is refused
+		return o.write(from) // between shards this looks like another rename that is under way, and is refused
 	case o.state[to] != "" && !overwrite:
 		d.refused = ebb.ErrKeyExists
 	default:
@@ -179,7 +180,7 @@ func (o *owner) write(key string) deed {
 	}}
 }
 
-// held asks what a key holds.
+// held returns what a key holds; empty if it holds nothing.
 func held(ctx context.Context, c *ebb.Client, kind ebb.Kind, key string) (string, error) {
 	switch kind {
 	case ebb.KindString:
@@ -207,7 +208,7 @@ func (o *owner) look(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// settle is the last reckoning: whatever was left behind is in one of the states that it can be in.
+// settle is the last check: keys that were left must be in one of their possible states.
 func (o *owner) settle(ctx context.Context, c *ebb.Client) {
 	for _, e := range append(o.left, estate{o.kind, o.names, []holding{o.state}, "the last command"}) {
 		got := holding{}

@@ -14,12 +14,12 @@ import (
 //go:embed page.css
 var pageStyle string
 
-// HTML writes the report as one page that needs nothing else. It has the tables and, for each failing seed and some
-// that held, what was broken, which nodes led and what was answered when.
+// HTML writes the report as one page that needs no other file. The page has tables. For each failing seed, and for some
+// that held, it shows faults, leaders and answers over time.
 func (r *Report) HTML(w io.Writer) error {
 	p := &page{w: bufio.NewWriter(w)}
 	p.put("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>ebb chaos sim</title>\n<style>\n")
-	p.put(pageStyle) // ours
+	p.put(pageStyle) // embedded, so it needs no escaping
 	p.put("</style>\n")
 	p.head(r)
 	p.put("<h2>Runs</h2>\n<p>Bars: faults, who led each shard, commands acknowledged (dark) and reads answered (light) in each second of virtual time. " +
@@ -54,7 +54,7 @@ func (r *Report) HTML(w io.Writer) error {
 	return p.w.Flush()
 }
 
-// knobs says how many seeds had which values of the limits.
+// knobs writes the table of limits, with how many seeds had which values.
 func (p *page) knobs(r *Report) {
 	p.put("<h2>Limits</h2>\n<table><tr><th>limit<th>what it limits<th>the tightest<th>seeds with the tightest" +
 		"<th>between<th>with that of production\n")
@@ -65,14 +65,14 @@ func (p *page) knobs(r *Report) {
 	p.put("</table>\n")
 }
 
-// page writes HTML. It is not html/template, which finds methods by name: a linker that knows of that keeps 4 MB of
-// methods that are never called.
+// page writes HTML. It does not use html/template, which finds methods by name: then the linker keeps 4 MB of methods
+// that are never called.
 type page struct{ w *bufio.Writer }
 
-// put writes what is markup already. Errors are those of Flush.
+// put writes markup as it is. Flush returns the error of a failed write.
 func (p *page) put(markup string) { _, _ = p.w.WriteString(markup) }
 
-// fill writes markup in which each verb is text, or a number, and is escaped.
+// fill formats markup. It escapes the values that are not numbers.
 func (p *page) fill(markup string, values ...any) {
 	for i, v := range values {
 		switch v := v.(type) {
@@ -99,7 +99,7 @@ func verdictWord(failed bool) string {
 	return "held"
 }
 
-// head says what came of it in a few lines.
+// head writes the result of the campaign in a few lines.
 func (p *page) head(r *Report) {
 	if len(r.Failures) > 0 {
 		p.fill("<h1>ebb chaos sim: <span class=\"bad\">%d of %v failed</span></h1>\n", len(r.Failures), r.Ran())
@@ -122,7 +122,7 @@ func (p *page) head(r *Report) {
 	p.put("</table>\n")
 }
 
-// run draws one.
+// run writes one run.
 func (p *page) run(v *Verdict, replay string) {
 	class := "good"
 	if v.Failed() {
@@ -148,7 +148,7 @@ func (p *page) draw(c chart) {
 	}
 	for _, b := range c.Boxes {
 		p.fill("<rect class=\"%v\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%v</title></rect>\n", b.Class, b.X, b.Y, b.W, b.H, b.Title)
-		if b.Text != "" && (b.W > 40 || b.Class == "fault") { // a fault has its lane for itself
+		if b.Text != "" && (b.W > 40 || b.Class == "fault") { // a fault has its own lane
 			p.fill("<text x=\"%.1f\" y=\"%.1f\" dx=\"3\" dy=\"11\">%v</text>\n", b.X, b.Y, b.Text)
 		}
 	}
@@ -158,7 +158,7 @@ func (p *page) draw(c chart) {
 	p.put("</svg>\n")
 }
 
-// story writes what happened, to be unfolded.
+// story writes the story of a run in an element that can be unfolded.
 func (p *page) story(v *Verdict) {
 	open := ""
 	if v.Failed() {

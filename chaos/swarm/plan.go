@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Plan is what a run consists of. Draw makes it of a seed; a part of one is as good a plan.
+// Plan is the input of a run. Draw makes a plan from a seed. A plan with some parts removed is a valid plan too.
 type Plan struct {
-	Seed   uint64 `json:"seed"` // also of the network's chances, of what power cuts leave, and of the clients
+	Seed   uint64 `json:"seed"` // also seeds the network, what a power loss leaves, and the clients
 	Nodes  int    `json:"nodes"`
 	Shards uint32 `json:"shards"`
-	// Segment is how many bytes a file of a log has; 0 is as many as usual, which a run does not fill.
+	// Segment is the size of a log file in bytes; 0 is the usual size, which a run does not fill.
 	Segment int64 `json:"segment,omitempty"`
-	// Knobs are the limits that are not those of production, by name.
+	// Knobs are the limits that differ from production, by name.
 	Knobs    map[string]int64 `json:"knobs,omitempty"`
-	Families []string         `json:"families"` // that this seed has drawn from
-	// Outage begins the run with a leader that is cut off, and a majority that must go on.
+	Families []string         `json:"families"` // the families that this seed draws from
+	// Outage begins the run by cutting off a leader; the majority must continue to serve.
 	Outage bool `json:"outage"`
-	// Home waits at the end until every shard is led where the table wants it.
+	// Home makes the end of the run wait until every shard is led by the node that the table prefers.
 	Home   bool    `json:"home"`
 	Faults []Fault `json:"acts"`
 }
@@ -31,21 +31,21 @@ type Fault struct {
 	Family string        `json:"family"`
 	Wait   time.Duration `json:"wait_ns"` // before it
 	Hold   time.Duration `json:"hold_ns"` // after it
-	Mend   bool          `json:"mend"`    // whether everything is mended then; otherwise the next fault comes on top
+	Mend   bool          `json:"mend"`    // whether all is mended after Hold; otherwise the next fault comes on top
 	Dose   Dose          `json:"dose"`
 }
 
-// Dose is how much a fault does, and to which nodes. A family uses of it what it needs.
+// Dose is the extent of a fault, and its victims. A family uses only the fields that it needs.
 type Dose struct {
-	Shard uint32        `json:"shard"`             // "the leader" leads this one when the fault comes
-	Node  uint64        `json:"node"`              // another victim: the node of this number, modulo how many live
-	Pick  uint64        `json:"pick"`              // the seed of whatever else is chosen then
+	Shard uint32        `json:"shard"`             // a fault of a leader hits the leader of this shard at that time
+	Node  uint64        `json:"node"`              // another victim: an index of living members, modulo their number
+	Pick  uint64        `json:"pick"`              // seeds the other random choices of the fault
 	Time  time.Duration `json:"time_ns,omitempty"` // a delay, or how far a clock is moved
 	Part  float64       `json:"part,omitempty"`    // a probability, or a rate
 	Way   string        `json:"way,omitempty"`     // which of a family's variants
 }
 
-// String says the dose in a few words.
+// String describes the dose in a few words.
 func (d Dose) String() string {
 	var words []string
 	if d.Way != "" {
@@ -71,22 +71,24 @@ const (
 	faultsMin, faultsMax = 2, 4
 	// familyPart is the chance that a seed draws from a family at all.
 	familyPart = 0.4
-	// longOne means that one of so many cuts lasts long, and that one of so many delays is large.
+	// longOne says that one cut in this many lasts long, and that one delay in this many is large.
 	longOne = 8
-	// membersPart is the share of seeds in which a node comes or goes. The end of such a run waits for that, which
-	// takes time: so there are no more of them.
+	// membersPart is the share of seeds in which a node joins or leaves. The end of such a run waits for the moves,
+	// which takes time, so the share is not larger.
 	membersPart = 0.4
-	// killPart is the share of seeds in which a process also dies at a failpoint, in addition to what is drawn: there
-	// are many failpoints.
+	// killPart is the share of seeds whose first fault becomes a death at a failpoint. It adds to the chance of the
+	// family, since there are many failpoints.
 	killPart = 0.3
-	// lyingPart is the share of seeds in which a disk lies, unless one loses its content or nodes come or go.
+	// lyingPart is the share of seeds with a disk that loses what it reports as synced. Seeds in which another fault
+	// loses a disk's content, or nodes come or go, have none.
 	lyingPart = 0.15
 )
 
-// segments are what the files of a log may hold: few batches, hundreds, as many as usual.
+// segments are the sizes of log files to draw from, in bytes: for a few batches, for hundreds, and the usual size.
 var segments = [...]int64{16 << 10, 64 << 10, 256 << 10, 256 << 10, 256 << 10, 256 << 10, 256 << 10, 0}
 
-// Draw makes the plan of a seed, of the families named; of all if there are none. It knows no others.
+// Draw makes the plan of a seed from the named families, or from all families if none is named. Each name must be one
+// of FamilyNames.
 func Draw(seed uint64, families ...string) Plan {
 	rng := rand.New(rand.NewPCG(seed, 0x737761726d))
 	p := Plan{Seed: seed, Nodes: 3, Shards: 5, Outage: rng.IntN(2) == 0, Home: rng.IntN(8) == 0}
@@ -98,7 +100,7 @@ func Draw(seed uint64, families ...string) Plan {
 	var all, pool []Family
 	for _, f := range Families {
 		if f.Name == lyingDisk.Name && !slices.Contains(families, f.Name) {
-			continue // drawn below, so that seeds keep what they had before it came
+			continue // drawn below, so that it does not change what other seeds have
 		}
 		chosen := rng.Float64() < familyPart*f.share()
 		if len(families) > 0 && !slices.Contains(families, f.Name) {
@@ -118,7 +120,7 @@ func Draw(seed uint64, families ...string) Plan {
 	for _, f := range pool {
 		p.Families = append(p.Families, f.Name)
 	}
-	lost := false // a disk's content
+	lost := false // whether a fault so far loses a disk's content
 	for i := range faultsMin + rng.IntN(faultsMax-faultsMin+1) {
 		f := pool[rng.IntN(len(pool))]
 		a := Fault{
@@ -132,7 +134,7 @@ func Draw(seed uint64, families ...string) Plan {
 			a.Hold, a.Mend = millis(rng, 5000, 16_000), true
 		}
 		if f.Loses && lost {
-			continue // two lost disks can be what was acknowledged
+			continue // two lost disks can lose acknowledged writes
 		}
 		lost = lost || f.Loses
 		p.Faults = append(p.Faults, a)
@@ -150,12 +152,12 @@ func Draw(seed uint64, families ...string) Plan {
 		p.put(lie, lyingDisk, len(p.Faults)-1)
 	}
 	if slices.ContainsFunc(p.Faults, func(a Fault) bool { return ofFiles(a.Dose.Way) }) {
-		p.Segment = segments[0] // else it may not come to a file's end
+		p.Segment = segments[0] // otherwise the run may not fill a log file
 	}
 	return p
 }
 
-// put puts a family in the place of a fault.
+// put replaces the family of a fault.
 func (p *Plan) put(rng *rand.Rand, f Family, at int) {
 	if !slices.Contains(p.Families, f.Name) {
 		p.Families = append(p.Families, f.Name)

@@ -13,14 +13,14 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// cutPower cuts the power of a machine, and holds what is left on its disk against what its node had applied.
+// cutPower cuts the power of a machine, and checks that its disk still has what its node had applied.
 func (w *world) cutPower(i int) {
 	applied := w.appliedAt(i)
 	w.c.PowerLoss(i)
 	w.judgeDisk(i, applied)
 }
 
-// appliedAt is up to which entry a node has applied each of its shards, and the control group.
+// appliedAt returns the applied index of each replica of a node, also of the control group.
 func (w *world) appliedAt(i int) map[uint32]uint64 {
 	applied := map[uint32]uint64{}
 	n := w.c.Node(i)
@@ -33,8 +33,8 @@ func (w *world) appliedAt(i int) map[uint32]uint64 {
 	return applied
 }
 
-// judgeDisk reads the log of a machine that has lost power, from a copy of its disk. A node applies only what its own
-// log has: so it is there, or in a snapshot, unless the replica is deleted.
+// judgeDisk reads the log of a machine that lost power, from a copy of its disk. A node applies only entries that its
+// own log has. So the log or a snapshot must have them, unless the replica is deleted.
 func (w *world) judgeDisk(i int, applied map[uint32]uint64) {
 	if len(applied) == 0 || w.excused(i, proto.ErrCorrupt) {
 		return
@@ -57,14 +57,14 @@ func (w *world) judgeDisk(i int, applied map[uint32]uint64) {
 	}
 }
 
-// readLog reads the log of a machine, from a copy of its disk.
+// readLog opens a copy of the log of a machine.
 func (w *world) readLog(i int) (*wal.Log, error) {
 	return wal.Open(wal.Config{
 		FS: w.c.Disk(i).Copy(), Dir: "/data/wal", Existing: true, SegmentBytes: w.plan.Segment, Fatal: func(error) {},
 	})
 }
 
-// missesEntries says what the log of a dead node lacks of what the node had applied; "" for nothing.
+// missesEntries says which applied entries the log of a dead node lacks; empty if none.
 func (w *world) missesEntries(i int, applied map[uint32]uint64) string {
 	log, err := w.readLog(i)
 	if err != nil {
@@ -75,16 +75,17 @@ func (w *world) missesEntries(i int, applied map[uint32]uint64) string {
 		group := log.Group(shard)
 		last, _ := group.LastIndex() // it has no error
 		boundary, _ := group.Boundary()
-		if has := max(last, boundary); has > 0 && has < index { // 0: it may be deleted
+		if has := max(last, boundary); has > 0 && has < index { // 0: the replica may be deleted
 			return fmt.Sprintf("of shard %d it has %d entries of %d", shard, has, index)
 		}
 	}
 	return ""
 }
 
-// lyingDisk loses what a disk says it has kept. No node can survive that, nor a majority that needs such a node: it has
-// promised what it no longer knows. So the others are well while the disk lies, and until they have all that this node
-// had. Then everything must hold, and the node must come back with what is left, or know that it cannot.
+// lyingDisk is a disk that loses what it has reported as synced. No node can survive that, nor can a majority that
+// needs such a node: it has lost votes or entries that it had acknowledged. So the other nodes are well while the disk
+// lies, and until they have all that this node had. Then everything must hold. The node must come back with what is
+// left, or notice that it cannot.
 var lyingDisk = Family{
 	Name: "lying-disk", Loses: true, Moves: true,
 	What: "a disk reports syncs that it has not done, or done in part, and loses power; " +
@@ -119,10 +120,10 @@ var lyingDisk = Family{
 	mend: restarted,
 }
 
-// caughtUpMax is how long the others may take to elect leaders, and to have what one of them had.
+// caughtUpMax is how long the other nodes may take to elect leaders and to apply what any node had applied.
 const caughtUpMax = 20 * time.Second
 
-// lies are how much of a sync a disk does.
+// lies returns how much of each sync the disk does, from 0 to 1.
 func lies(d Dose) func(op fs.Op, name string) float64 {
 	rng := rand.New(rand.NewPCG(d.Pick, 3))
 	return func(fs.Op, string) float64 { // one call at a time: the disk holds its lock
@@ -136,7 +137,7 @@ func lies(d Dose) func(op fs.Op, name string) float64 {
 	}
 }
 
-// shards are the numbers of all shards.
+// shards returns the numbers of all shards.
 func (w *world) shards() (all []uint32) {
 	for shard := range w.plan.Shards {
 		all = append(all, shard+1)
@@ -144,7 +145,7 @@ func (w *world) shards() (all []uint32) {
 	return all
 }
 
-// furthest is up to which entry any node has applied each shard.
+// furthest returns, for each shard, the highest index that any node has applied.
 func (w *world) furthest() map[uint32]uint64 {
 	all := map[uint32]uint64{}
 	for i := range w.c.Nodes() {
@@ -155,7 +156,8 @@ func (w *world) furthest() map[uint32]uint64 {
 	return all
 }
 
-// lagging says which replica has not applied what is given, or which shard has no leader, one node aside; "" for none.
+// lagging describes the replicas that have not applied what had requires, and the shards without a leader. It ignores
+// the node aside, and is empty if there is nothing to describe.
 func (w *world) lagging(had map[uint32]uint64, aside int) string {
 	var all []string
 	for _, shard := range append([]uint32{cluster.ControlShard}, w.shards()...) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// processFamilies end processes and machines, or make them do what they rarely do. Mending starts what is dead.
+// processFamilies end processes and machines, or make them do what they rarely do. Mending starts dead nodes.
 var processFamilies = []Family{
 	{
 		Name: "kill", What: "a process is killed",
@@ -131,10 +131,11 @@ var processFamilies = []Family{
 	},
 }
 
-// restarted: mending starts every dead node, whatever killed it.
+// restarted is empty: mending starts every dead node anyway, whatever killed it.
 func restarted(*world) {}
 
-// compact makes nodes take snapshots of all shards. One whose disk fails says so in another way.
+// compact makes nodes take snapshots of all shards. It only notes an error: a node whose disk fails reports that in
+// another way.
 func (w *world) compact(nodes ...int) {
 	for _, i := range nodes {
 		n := w.c.Node(i)
@@ -149,7 +150,7 @@ func (w *world) compact(nodes ...int) {
 				if err != nil {
 					w.tell("%s takes no snapshot of shard %d: %v", w.named(i), shard+1, err)
 				}
-			case <-time.After(time.Second): // a disk hangs; it ends with the node
+			case <-time.After(time.Second): // a disk hangs; the call ends with the node
 			}
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// ranker keeps distributions and a top-k that no other client touches. It asks what they have most of: one key,
-// several, those that match a pattern, through the SDK and in the query language. It knows the one right answer. After
-// a command without an answer it takes other keys, as an owner does.
+// ranker keeps distributions and a top-k that no other client touches. It asks for their largest bins: of one key, of
+// several, and of those that match a pattern, through the SDK and in the query language. It knows the one right answer.
+// After a command without an answer it takes other keys, as an owner does.
 type ranker struct {
 	w    *world
 	rng  *rand.Rand
@@ -73,7 +73,7 @@ func (r *ranker) write(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// some chooses keys that hold something, and what they hold together.
+// some returns some keys that hold something, and the merged counts of these keys.
 func (r *ranker) some() (keys []string, merged map[string]float64) {
 	for _, key := range r.keys {
 		if len(r.has[key]) > 0 && (r.rng.IntN(2) == 0 || len(keys) == 0) {
@@ -93,7 +93,7 @@ func (r *ranker) merged(keys []string) map[string]float64 {
 	return all
 }
 
-// askTop asks which bins keys have most of.
+// askTop asks for the largest bins of keys.
 func (r *ranker) askTop(ctx context.Context, c *ebb.Client) error {
 	keys, want := r.some()
 	if len(keys) == 0 {
@@ -132,7 +132,7 @@ func (r *ranker) askTop(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// ranked reports whether a distribution's bins are the n largest of those, in order.
+// ranked reports whether the bins of a distribution are the n largest of want, in order.
 func ranked(d ebb.Distribution, n int, want map[string]float64) bool {
 	sizes := slices.SortedFunc(maps.Values(want), func(a, b float64) int { return cmp.Compare(b, a) })
 	sum := 0.0
@@ -150,7 +150,7 @@ func ranked(d ebb.Distribution, n int, want map[string]float64) bool {
 	return true
 }
 
-// askSome asks for bins that it names, and for the entropy. One of these bins is in no key.
+// askSome asks for bins by name, and for the entropy. One of the bins is in no key.
 func (r *ranker) askSome(ctx context.Context, c *ebb.Client) error {
 	keys, want := r.some()
 	if len(keys) == 0 {
@@ -205,7 +205,7 @@ func (r *ranker) askSurprise(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// distance is that of Jensen and Shannon in bits, and what each bin is of it.
+// distance returns the Jensen-Shannon divergence in bits, and the part of each bin in it.
 func distance(p, q map[string]float64) (sum float64, parts map[string]float64) {
 	parts = map[string]float64{}
 	total := func(of map[string]float64) (z float64) {
@@ -232,7 +232,7 @@ func distance(p, q map[string]float64) (sum float64, parts map[string]float64) {
 	return sum, parts
 }
 
-// askKeys asks which keys match, by name or the largest first.
+// askKeys asks which keys match a pattern, by name or the largest first.
 func (r *ranker) askKeys(ctx context.Context, c *ebb.Client) error {
 	ask, byTotal := "keys "+r.pattern(), r.rng.IntN(2) == 0
 	if byTotal {

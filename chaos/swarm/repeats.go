@@ -12,8 +12,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// repeater sends the same commands again under their idempotency keys, to other nodes: as a caller does that lost the
-// answer. Each answer must be the first.
+// repeater sends commands again under their idempotency keys, to other nodes, like a caller that has lost the answer.
+// Each answer must equal the first.
 type repeater struct {
 	w    *world
 	rng  *rand.Rand
@@ -50,8 +50,8 @@ func (r *repeater) work(*ebb.Client) {
 	r.once()
 }
 
-// overfillKeys sends one new command more than a shard remembers keys: where they were sent so fast that none can have
-// been forgotten, one was refused.
+// overfillKeys sends one new command more than a shard remembers idempotency keys. If this was too fast for any key to
+// expire, the shard must refuse one.
 func (r *repeater) overfillKeys() {
 	limit, done, began := int(r.w.plan.knob(knobKeys)), 0, r.w.now()
 	within := r.w.plan.knobTime(knobKeyWindow) - 2*shardSlack
@@ -86,14 +86,14 @@ func (r *repeater) once() bool {
 	return ok
 }
 
-// again sends a command a second time. It still flips nothing.
+// again sends a command a second time, which must not flip its ids again.
 func (r *repeater) again(d repeated) {
 	if changed, ok := r.send(d.req); ok {
 		r.w.hold("repeat-same", changed == d.changed, "a command answered that it changed %d ids, and the second time %d", d.changed, changed)
 	}
 }
 
-// send asks any node; ok is whether that answered, and did not refuse.
+// send sends a request to any node; ok reports whether the node has applied it.
 func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
 	door, err := r.doors.to(r.w, r.rng.IntN(r.w.plan.Nodes))
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
 	return resp.GetChanged()[0], true
 }
 
-// age holds that a key is known within its window, and not after it.
+// age checks that an idempotency key is known within its window, and refused after that.
 func (r *repeater) age(req *ebbv1.BitsRequest, from time.Time, err error) {
 	issued, window := time.UnixMicro(req.GetIdempotencyKey().GetIssuedAtUs()), r.w.plan.knobTime(knobKeyWindow)
 	switch {
@@ -126,7 +126,7 @@ func (r *repeater) age(req *ebbv1.BitsRequest, from time.Time, err error) {
 	}
 }
 
-// settle finds that every id that was flipped is in, once.
+// settle checks that every flipped id is in the bitmap, so that it was flipped once.
 func (r *repeater) settle(ctx context.Context, c *ebb.Client) {
 	r.doors.close()
 	var ids []uint64
@@ -150,7 +150,7 @@ func (r *repeater) settle(ctx context.Context, c *ebb.Client) {
 		"%v of %d ids are not in that were flipped once, and sent again under the same idempotency key", out, len(ids))
 }
 
-// doors are one client's to nodes, opened when they are needed.
+// doors are the direct connections of one client to nodes, by number of the node. They are opened when they are needed.
 type doors map[int]*sim.Door
 
 func (d doors) to(w *world, i int) (*sim.Door, error) {
@@ -164,14 +164,14 @@ func (d doors) to(w *world, i int) (*sim.Door, error) {
 	return door, err
 }
 
-// close closes them when nothing is under way.
+// close closes all connections. No request may be under way.
 func (d doors) close() {
 	for _, door := range d {
 		_ = door.Close()
 	}
 }
 
-// witness tells what each node's replica of a key has, however old.
+// witness adds to the story what each node's replica has of a key, however stale.
 func (w *world) witness(ns, key string) {
 	for i := range w.c.Nodes() {
 		if w.c.Node(i) == nil {

@@ -26,23 +26,23 @@ import (
 type retrier struct {
 	w    *world
 	rng  *rand.Rand
-	odd  bool // its results say more than a count: the bound on their bytes may end the window early
+	odd  bool // its results have more than a count: the limit on their bytes may shorten the window
 	home uint32
 	key  string
 	doors
 
 	session, secret uint64
 	used            moment           // when the session was last used
-	late            bool             // a command may still come that was sent before: it would use the session then
+	late            bool             // an earlier command may still arrive, and use the session then
 	sent            map[uint64]*sent // of the session, by sequence
-	top, newest     uint64           // the newest sequence that was answered, and that was sent
-	acked, unknown  int              // what was counted, in all sessions
+	top, newest     uint64           // the newest sequence that was answered, and the newest that was sent
+	acked, unknown  int              // amounts that count, or may count, in all sessions
 }
 
 // moment is when something happened: not before from, and not after to.
 type moment struct{ from, to time.Duration }
 
-// sent is a command.
+// sent is a command that was sent, with its first answer.
 type sent struct {
 	amount   int
 	applied  uint64
@@ -51,7 +51,7 @@ type sent struct {
 	tries    int
 }
 
-// shardSlack is how far the clock of a shard may be from that of a client, where all clocks are right.
+// shardSlack is how far the clock of a shard may be from the clock of a client, if all clocks are right.
 const shardSlack = time.Second
 
 func newRetrier(w *world, odd bool) *retrier {
@@ -68,7 +68,7 @@ func (r *retrier) work(*ebb.Client) {
 		r.open()
 		return
 	}
-	if r.rng.IntN(12) == 0 { // the longest that a session may be idle here, and then some
+	if r.rng.IntN(12) == 0 { // idle for about as long as a session may be
 		if idle := r.w.plan.knobTime(knobSessionExpiry); idle <= 10*time.Second && !r.w.waiting.Load() {
 			time.Sleep(idle - 2*shardSlack + millis(r.rng, 0, 5000))
 		}
@@ -97,8 +97,8 @@ func (r *retrier) open() {
 	r.used, r.late = moment{from, r.w.now()}, false
 }
 
-// overfillSessions opens one session more than a shard remembers, and uses none of them: where they were opened so fast
-// that none can have expired, one was refused.
+// overfillSessions opens one session more than a shard remembers, and uses none of them. If this was too fast for any
+// session to expire, the shard must refuse one.
 func (r *retrier) overfillSessions() {
 	limit, opened, began := int(r.w.plan.knob(knobSessions)), 0, r.w.now()
 	within := r.w.plan.knobTime(knobSessionExpiry) - 2*shardSlack
@@ -127,7 +127,7 @@ func (r *retrier) draw() uint64 {
 		return r.newest + 1
 	case n == 3:
 		return r.newest + 1 + r.rng.Uint64N(min(window, 5))
-	case n == 4: // the edge
+	case n == 4: // the edge of the window
 		back = window + r.rng.Uint64N(4) - 2
 	case n == 5:
 		back = r.rng.Uint64N(window + 1)
@@ -152,7 +152,8 @@ func (r *retrier) send(sequence uint64) {
 		r.unknown += one.amount
 	}
 	one.tries++
-	// The window now ends at one of these, and nothing else is on its way that could move it.
+	// The newest sequence below the window is between low and high: nothing else is on its way that could move the
+	// window.
 	low, high := below(r.top, window), below(max(r.newest, sequence), window)
 	r.newest = max(r.newest, sequence)
 	before, from := r.used, r.w.now()
@@ -176,7 +177,7 @@ func (r *retrier) send(sequence uint64) {
 	}
 }
 
-// below is the newest sequence that is below a window which ends at top.
+// below returns the newest sequence that is below a window which ends at top.
 func below(top, window uint64) uint64 {
 	if top <= window {
 		return 0
@@ -184,7 +185,8 @@ func below(top, window uint64) uint64 {
 	return top - window
 }
 
-// answered holds an answer against the first one.
+// answered compares an answer with the first answer to the same sequence. It also checks that the sequence is in the
+// window.
 func (r *retrier) answered(sequence uint64, one *sent, result *ebbv1.CommandResult, low uint64) {
 	r.w.hold("window-edges", sequence > low, "sequence %d is answered, where %d had been applied and the window is %d",
 		sequence, r.top, r.w.plan.knob(knobSessionWindow))
@@ -201,7 +203,7 @@ func (r *retrier) answered(sequence uint64, one *sent, result *ebbv1.CommandResu
 		len(result.GetRefused()), one.tries, one.applied, one.refused)
 }
 
-// expiry holds that a session is known until it has been idle for too long, and not after that.
+// expiry checks that a session is known until it has been idle for too long, and not after that.
 func (r *retrier) expiry(used, now moment, expired bool) {
 	if r.w.everSkewed.Load() {
 		return
@@ -216,13 +218,14 @@ func (r *retrier) expiry(used, now moment, expired bool) {
 		now.from-used.to)
 }
 
-// command counts the amount of a sequence in so many increments that the count of its result is its own.
+// command returns the command of a sequence. It has as many increments as the amount, so that its result has a count of
+// its own.
 func (r *retrier) command(sequence uint64, one *sent) *ebbv1.Command {
 	var list []*ebbv1.Increment
 	for range one.amount {
 		list = append(list, &ebbv1.Increment{Key: []byte(r.key), Bin: []byte("b"), Amount: new(1.0)})
 	}
-	if r.odd { // one that is refused, and adds nothing if a wrong clock makes its time possible
+	if r.odd { // this increment is refused; if a wrong clock makes its time possible, it adds 0
 		future := time.Now().Add(1000 * 24 * time.Hour).UnixMicro()
 		list = append(list, &ebbv1.Increment{Key: []byte(r.key), Bin: []byte("b"), TimeUs: future, Amount: new(0.0)})
 	}
@@ -259,7 +262,7 @@ func (r *retrier) apply(c *ebbv1.Command) (*ebbv1.CommandResult, error) {
 	return result, err
 }
 
-// settle is the last reckoning: every command counts once if it was answered, and once or not at all if it was not.
+// settle is the last check: every answered command counts once, and every other at most once.
 func (r *retrier) settle(ctx context.Context, c *ebb.Client) {
 	r.close()
 	d, err := c.Distribution(ctx, countsNamespace, r.key)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// RunPage is a page about one run of something else than the simulation, drawn as its runs are.
+// RunPage is a page about one run outside the simulation, drawn like a simulated run.
 type RunPage struct {
 	Title   string // what was run
-	Lead    string // what came of it, in a sentence
+	Lead    string // the result, in a sentence
 	Command string
 	Verdict *Verdict
 	Tables  []PageTable
-	// Interrupted says that there was more to come.
+	// Interrupted says that the run was cut short.
 	Interrupted bool
-	Late        bool // nothing failed but deadlines
+	Late        bool // only deadlines failed
 }
 
 // PageTable is a table of a page.
@@ -25,7 +25,7 @@ type PageTable struct {
 	Rows  [][]string
 }
 
-// HTML writes the page, which needs nothing else.
+// HTML writes the page, which needs no other file.
 func (r *RunPage) HTML(w io.Writer) error {
 	p := &page{w: bufio.NewWriter(w)}
 	p.fill("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>%v</title>\n", r.Title)
@@ -80,7 +80,7 @@ func (r *RunPage) word() string {
 	return word
 }
 
-// chartByFamily draws a run in which many faults follow each other: a lane for each family.
+// chartByFamily draws a run with many faults one after the other, with a lane for each family.
 func chartByFamily(v *Verdict) chart {
 	lanes := map[string]*Span{}
 	flat := *v
@@ -93,7 +93,7 @@ func chartByFamily(v *Verdict) chart {
 		}
 	}
 	c := chartOf(&flat)
-	first := map[string]box{} // what chartOf made of each family's first fault
+	first := map[string]box{} // the box of each family's first fault
 	for i, s := range flat.Spans {
 		first[s.Fault] = c.Boxes[i]
 	}

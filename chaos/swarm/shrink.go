@@ -1,7 +1,7 @@
 package swarm
 
-// Shrink drops faults from a plan that fails for as long as it still fails, and returns the smallest that it has found,
-// with its verdict. fails runs a plan, more than once where goroutines may interleave in another way each time, and
+// Shrink drops faults from a failing plan as long as the plan still fails. It returns the verdict of the smallest
+// failing plan that it finds. fails runs a plan, several times if goroutines may interleave differently each time. It
 // returns a verdict that failed, or nil.
 func Shrink(v *Verdict, fails func(Plan) *Verdict) *Verdict {
 	best := v

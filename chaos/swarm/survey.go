@@ -10,8 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// surveyor asks many keys at once, and looks whether the answer has of the shards that it says it includes all that was
-// acknowledged.
+// surveyor asks many keys at once and allows partial answers. An answer must have everything that was acknowledged in
+// the shards that it says it includes.
 type surveyor struct {
 	w   *world
 	rng *rand.Rand
@@ -52,7 +52,8 @@ func (s *surveyor) work(c *ebb.Client) {
 
 func (s *surveyor) settle(context.Context, *ebb.Client) {}
 
-// heal sees, when all is mended, that nodes are ready, writes are acknowledged and leaders go home.
+// heal checks, after all was mended, that nodes become ready, writes are acknowledged, and preferred leaders lead
+// again.
 func (w *world) heal() {
 	ctx, cancel := context.WithTimeout(context.Background(), readyMax)
 	defer cancel()
@@ -75,7 +76,7 @@ func (w *world) heal() {
 	w.hold("leaders-home", astray == "", "%v after all was mended, %s", homeMax, astray)
 }
 
-// astray says which shard is not led where the table wants it.
+// astray describes a shard that its preferred node does not lead; empty if there is none.
 func (w *world) astray() string {
 	table := w.table()
 	if table == nil {
@@ -96,7 +97,7 @@ func (w *world) acknowledged() int {
 	return w.verdict.Tally.Acked
 }
 
-// settle is the last reckoning.
+// settle makes the last checks, when all is mended and all clients have stopped.
 func (w *world) settle(clients []client) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -119,7 +120,7 @@ func (w *world) settle(clients []client) {
 	}
 }
 
-// tellReplicas tells what each node says of its replicas, for a story of why they differ.
+// tellReplicas adds the status of every replica to the story, to explain why replicas differ.
 func (w *world) tellReplicas() {
 	for i := range w.c.Nodes() {
 		n := w.c.Node(i)
@@ -133,7 +134,7 @@ func (w *world) tellReplicas() {
 	}
 }
 
-// listed asks for the names of all keys.
+// listed checks that every key with an acknowledged write is in the list of all keys.
 func (w *world) listed(ctx context.Context) {
 	have := map[string]bool{}
 	for key, err := range w.admin.Keys(ctx, countsNamespace, ebb.KeysQuery{}) {

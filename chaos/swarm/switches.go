@@ -13,23 +13,23 @@ import (
 )
 
 // switches are bits that two clients set, clear and flip together, and strings of several shards that both write. The
-// answer to a command on a bit says whether it changed anything. porcupine judges the whole history of both.
+// answer to a command on a bit says whether the bit changed. Porcupine judges the whole history of bits and strings.
 type switches struct {
 	w       *world
 	history *history.Switches
 
 	mu       sync.Mutex // guards what follows
-	bit      uint64     // the present one
-	unknowns int        // commands of unknown outcome on it
+	bit      uint64     // the bit in use
+	unknowns int        // commands on bit with an unknown outcome
 }
 
 const (
 	switchKey = "switches"
-	// switchUnknowns is how many commands on a bit may have an unknown outcome: each doubles what porcupine has to try.
+	// switchUnknowns is how many commands on a bit may have an unknown outcome. Each doubles what porcupine has to try.
 	switchUnknowns = 4
 	// sharedStrings are how many strings there are in addition to that of texts.
 	sharedStrings = 3
-	// firstSwitcher is the number of the first of them among the clients of histories.
+	// firstSwitcher is the client number of the first switcher in histories.
 	firstSwitcher = 10
 )
 
@@ -82,7 +82,7 @@ func (s *switcher) work(c *ebb.Client) {
 	}
 }
 
-// text writes a string or reads it; its history is that of texts.
+// text writes or reads a string, and records it in the history of texts.
 func (s *switcher) text(ctx context.Context, c *ebb.Client, key string) {
 	h := s.w.texts.history
 	if s.rng.IntN(2) == 0 {
@@ -105,7 +105,7 @@ func (s *switcher) text(ctx context.Context, c *ebb.Client, key string) {
 	}
 }
 
-// settle reads all of it once more, so that the histories end with what is left.
+// settle reads all bits and strings once more, so that the histories end with their last values.
 func (s *switcher) settle(ctx context.Context, c *ebb.Client) {
 	if s.id != firstSwitcher {
 		return
@@ -128,7 +128,7 @@ func (s *switcher) settle(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// judge asks porcupine, which must decide.
+// judge lets porcupine check the history of the bits. If porcupine cannot decide, the invariant does not hold.
 func (s *switches) judge() {
 	v := s.w.verdict
 	verdict, n := s.history.Check(orderMax)

@@ -15,23 +15,23 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// orderMax is how long porcupine may look for an order. It takes milliseconds of a core, so that no other load on the
-// machine brings it there: a history that is not decided then is one that cannot be.
+// orderMax is the longest time that porcupine may look for an order. It normally needs milliseconds, so other load on
+// the machine does not reach this limit: only a history that porcupine cannot decide does.
 const orderMax = 3 * time.Minute
 
-// texts are a string that all texters write and read together. Its whole history is porcupine's to judge.
+// texts is a string that all texters write and read together. Porcupine judges its whole history.
 type texts struct {
 	w       *world
 	shard   uint32
 	key     string
 	history *history.Texts
-	struck  atomic.Int64 // when the last fault came: nanoseconds since the run began
-	led     atomic.Int64 // which node led the shard then, as far as was seen
+	struck  atomic.Int64 // when the last fault came, in ns since the run began
+	led     atomic.Int64 // the node that was seen to lead the shard at that time
 }
 
 // newTexts chooses a key of the shard that the plan strikes first.
 func newTexts(w *world) *texts {
-	shard := proto.ShardOf(countsNamespace, []byte(keyName(0)), w.plan.Shards) // outage's
+	shard := proto.ShardOf(countsNamespace, []byte(keyName(0)), w.plan.Shards) // the shard of the outage
 	if !w.plan.Outage && len(w.plan.Faults) > 0 {
 		shard = w.plan.Faults[0].Dose.Shard
 	}
@@ -45,7 +45,7 @@ func newTexts(w *world) *texts {
 	}
 }
 
-// strikes takes down that a fault comes now.
+// strikes records that a fault begins now, and which node leads.
 func (t *texts) strikes() {
 	t.w.mu.Lock()
 	reign := t.w.reigns[t.shard]
@@ -58,12 +58,11 @@ func (t *texts) strikes() {
 	t.struck.Store(int64(t.w.now()))
 }
 
-// struckStill takes down that it has come.
+// struckStill records that the fault has been injected.
 func (t *texts) struckStill() { t.struck.Store(int64(t.w.now())) }
 
-// texter writes the string, or reads it, through that and at nodes that it chooses, whether these lead or not. It is
-// busy when a fault has just come, which is when leaders change and answers are late, and rests else: all of them
-// together must cost little.
+// texter writes or reads the string through the SDK, and at nodes that it chooses, leaders or not. It is busy just
+// after a fault, when leaders change and answers are late. Otherwise it rests: all texters together must cost little.
 type texter struct {
 	*texts
 	id  int
@@ -76,11 +75,11 @@ func newTexter(t *texts, id int) *texter {
 }
 
 const (
-	// viaSDK is where the SDK does something: at a node of its choice.
+	// viaSDK is the place of an operation through the SDK, which chooses the node.
 	viaSDK = "any node"
 	// busyFor is how long texters are busy after a fault.
 	busyFor = 500 * time.Millisecond
-	// watchEvery is how often they look whether one has come.
+	// watchEvery is how often texters check whether a fault has come.
 	watchEvery = 100 * time.Millisecond
 )
 
@@ -96,8 +95,9 @@ func (t *texter) work(c *ebb.Client) {
 // busy reports whether a fault has just come.
 func (t *texter) busy() bool { return t.w.now()-time.Duration(t.struck.Load()) < busyFor }
 
-// do writes or reads once. One of them writes, mostly where another led when the last fault came, and does not wait for
-// long, so as to be at the next node soon; the others read, mostly at that node, and wait, for answers that are late.
+// do writes or reads once. Texter 0 writes, mostly at a node that did not lead when the last fault came. It waits only
+// briefly, so that it soon tries the next node. The others read, mostly at the node that led, and wait longer for late
+// answers.
 func (t *texter) do(c *ebb.Client) {
 	if t.rng.IntN(4) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), millis(t.rng, 500, 3000))
@@ -127,12 +127,12 @@ func (t *texter) do(c *ebb.Client) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = t.read(t.w.c.Name(i), func() (string, error) { // so are these
+	_ = t.read(t.w.c.Name(i), func() (string, error) { // refused reads are counted
 		return door.Text(ctx, countsNamespace, t.key, &ebbv1.ShardAskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, Follow: true})
 	})
 }
 
-// where chooses a node.
+// where chooses the node for the next operation.
 func (t *texter) where() int {
 	n, led := t.w.plan.Nodes, int(t.led.Load())
 	switch {
@@ -144,8 +144,8 @@ func (t *texter) where() int {
 	return t.rng.IntN(n)
 }
 
-// write gives the string a value of its own. What the SDK says was not applied has no place in the history: a read of
-// it has read what was never written.
+// write gives the string a new value. A write that was not applied, according to the SDK, is not in the history: a read
+// of its value then has no explanation.
 func (t *texter) write(where string, do func(value string) error) {
 	op := t.history.Write(t.id, where, t.key)
 	o := outcomeOf(do(op.Value()))
@@ -175,7 +175,7 @@ func (t *texter) read(where string, ask func() (string, error)) error {
 	return err
 }
 
-// settle reads the string once more, so that the history ends with what is left.
+// settle reads the string once more, so that the history ends with its last value.
 func (t *texter) settle(ctx context.Context, c *ebb.Client) {
 	t.doors.close()
 	if t.id == 0 {
@@ -184,8 +184,8 @@ func (t *texter) settle(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// judge asks porcupine, for so long at most. It is not for a bubble, in which its time would never be up. A history
-// that porcupine cannot decide has failed: it is not known to hold.
+// judge lets porcupine check the history, for at most limit of real time. It must run outside the bubble, where the
+// limit would never be reached. A history that porcupine cannot decide fails, because it is not known to hold.
 func (t *texts) judge(limit time.Duration) {
 	v := t.w.verdict
 	verdict, n := t.history.Check(limit)

@@ -48,7 +48,7 @@ func (t *trender) work(c *ebb.Client) {
 	}
 }
 
-// rate is how many events a second come, of what is left and of the time for which it was counted.
+// rate returns the events a second, from what is left of them and the time for which they were counted.
 func rate(events []timedAmount, halfLife time.Duration, since, at time.Time) float64 {
 	sum := 0.0
 	for _, e := range events {
@@ -88,7 +88,7 @@ func (t *trender) look(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// rated reports whether a change has the rates of these events, and says of them what it must.
+// rated reports whether a change has the rates of these events, and consistent bounds.
 func (t *trender) rated(got ebb.Trend, c ebb.Change, events []timedAmount) bool {
 	fast, slow := rate(events, trendFast, got.Since, got.AsOf), rate(events, trendSlow, got.Since, got.AsOf)
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*(1+b) }

@@ -50,7 +50,7 @@ func (u *unaidedClient) look(ctx context.Context) (answered bool) {
 	return answered
 }
 
-// settle finds all that it wrote when all is mended.
+// settle checks, when all is mended, that all keys read as they were written.
 func (u *unaidedClient) settle(ctx context.Context, _ *ebb.Client) {
 	defer u.doors.close()
 	for range 20 {

@@ -11,9 +11,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// uniter writes summaries of three kinds: of each kind some keys in several shards, with members in common. It asks all
-// keys of a kind at once. No other client writes them, so it knows of each bin what was acknowledged, and what may have
-// been done.
+// uniter writes summaries of three kinds: for each kind some keys in several shards, with members in common. It asks
+// for the union of all keys of a kind. No other client writes these keys, so it knows what was acknowledged of each
+// bin, and what may have been done.
 type uniter struct {
 	w   *world
 	rng *rand.Rand
@@ -26,7 +26,7 @@ type kin struct {
 	parts [unionKeys]part
 }
 
-// part is one of them.
+// part is one key of a kind.
 type part struct {
 	key         string
 	shard       uint32
@@ -35,7 +35,7 @@ type part struct {
 
 const (
 	unionKeys = 4
-	// unionMembers is how many members there are to draw from: keys have some in common.
+	// unionMembers is how many members there are to draw from: few, so that keys have some in common.
 	unionMembers = 60
 	// unionBins is how many bins kinds that count amounts have.
 	unionBins = 4
@@ -84,7 +84,7 @@ func (u *uniter) write(ctx context.Context, c *ebb.Client, k *kin) {
 	}
 }
 
-// ask asks for the union of all keys of a kind, by their names or by a pattern, whole or of the shards that answer.
+// ask asks for the union of all keys of a kind, by name or by a pattern. It may allow a partial answer.
 func (u *uniter) ask(ctx context.Context, c *ebb.Client, k *kin) {
 	var q ebb.SummaryQuery
 	if u.rng.IntN(2) == 0 {
@@ -117,7 +117,7 @@ func (u *uniter) ask(ctx context.Context, c *ebb.Client, k *kin) {
 	}
 }
 
-// judge holds a union against what is known of its parts.
+// judge compares a union with what is known of its parts.
 func (u *uniter) judge(k *kin, bins []string, s ebb.Summary) {
 	floor, ceiling := k.bounds(s.Coverage, "")
 	off := 1e-6
@@ -128,7 +128,7 @@ func (u *uniter) judge(k *kin, bins []string, s ebb.Summary) {
 	u.w.hold("coverage-honest", z >= floor-off && z <= ceiling+off, "a union of %s, failed %v, says %v, off by %v at most: %v was acknowledged in the shards that it includes, and at most %v sent to all",
 		proto.KindName(k.kind), s.Coverage.ShardsFailed, z, off, floor, ceiling)
 	if !s.Found {
-		return // nothing was said of bins
+		return // the answer says nothing of bins
 	}
 	for i, bin := range bins {
 		floor, ceiling = k.bounds(s.Coverage, bin)
@@ -150,8 +150,9 @@ func (u *uniter) judge(k *kin, bins []string, s ebb.Summary) {
 	}
 }
 
-// bounds are what a union has of a bin, or of all, at least and at most: of the shards that it includes all that was
-// acknowledged, of all what may have been done.
+// bounds returns the least and the most that a union may have of a bin, or of all bins if bin is empty. The least is
+// what was acknowledged in the shards that the union includes. The most adds what may have been done, and counts all
+// shards.
 func (k *kin) bounds(c ebb.Coverage, bin string) (floor, ceiling float64) {
 	sure, maybe := map[string]float64{}, map[string]float64{}
 	for i := range k.parts {
@@ -169,7 +170,7 @@ func (k *kin) bounds(c ebb.Coverage, bin string) (floor, ceiling float64) {
 	return k.sum(sure, bin), k.sum(maybe, bin)
 }
 
-// sum is how many members there are, or all amounts together; of all bins if none is named.
+// sum returns the number of members, or the total of all amounts. If only is not empty, it counts that bin only.
 func (k *kin) sum(bins map[string]float64, only string) (sum float64) {
 	for bin, n := range bins {
 		if only != "" && bin != only {
@@ -204,7 +205,7 @@ func (u *uniter) settle(ctx context.Context, c *ebb.Client) {
 	u.listed(ctx, c)
 }
 
-// listed looks whether a pattern finds the keys that something was acknowledged for.
+// listed checks that a pattern finds every key with an acknowledged write.
 func (u *uniter) listed(ctx context.Context, c *ebb.Client) {
 	have := map[string]bool{}
 	for info, err := range c.Keys(ctx, countsNamespace, ebb.KeysQuery{Pattern: "union-*"}) {
@@ -221,7 +222,7 @@ func (u *uniter) listed(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// names are the keys of a map in order, so that two runs of a seed walk them alike.
+// names returns the keys of a map in order, so that two runs of a seed visit them in the same order.
 func names[V any](of map[string]V) []string {
 	out := make([]string, 0, len(of))
 	for name := range of {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Verdict is what came of a plan.
+// Verdict is the result of running a plan.
 type Verdict struct {
 	Plan     Plan           `json:"plan"`
-	Breaches []Breach       `json:"breaches,omitempty"` // none: everything held
+	Breaches []Breach       `json:"breaches,omitempty"` // empty if every invariant held
 	Faults   map[string]int `json:"faults"`             // how often each family was injected
 	Checks   map[string]int `json:"checks"`             // how often each invariant was evaluated
 	Tally    Tally          `json:"tally"`
@@ -21,35 +21,35 @@ type Verdict struct {
 	Outages []time.Duration `json:"outages_ns,omitempty"`
 	Virtual time.Duration   `json:"virtual_ns"`
 	Real    time.Duration   `json:"real_ns"`
-	// Trace is a hash of every segment and packet that was sent, with its time: of two runs that have taken the same
-	// course it is the same.
+	// Trace is a hash of every segment and packet that was sent, with its time. Two runs that took the same course have
+	// the same hash.
 	Trace string `json:"trace,omitempty"`
-	// Story is what happened, in order; Seconds what was answered in each second; Reigns which node led which shard
-	// when; Spans what was broken when.
+	// Story lists what happened, in order. Seconds counts the answers in each second of virtual time. Reigns says which
+	// node led which shard when; Spans says how long each fault lasted.
 	Story   []Line   `json:"story,omitempty"`
 	Seconds []Second `json:"seconds,omitempty"`
 	Reigns  []Reign  `json:"reigns,omitempty"`
 	Spans   []Span   `json:"spans,omitempty"`
 }
 
-// Span is a fault, from its beginning until all was mended.
+// Span is the time from the beginning of a fault until all was mended.
 type Span struct {
 	Fault string        `json:"act"`
 	From  time.Duration `json:"from_ns"`
 	To    time.Duration `json:"to_ns"`
 }
 
-// Tally is what clients did.
+// Tally counts the operations of clients by outcome.
 type Tally struct {
 	Acked   int `json:"acked"`   // commands
 	Unknown int `json:"unknown"` // commands whose outcome is not known
-	Failed  int `json:"failed"`  // commands that were not applied, says the SDK
+	Failed  int `json:"failed"`  // commands that were not applied, according to the SDK
 	Reads   int `json:"reads"`
 	Unread  int `json:"unread"`  // reads that were refused
 	Ordered int `json:"ordered"` // writes and reads of strings that porcupine has found an order for
 }
 
-// Add adds another run's.
+// Add adds the counts of another run.
 func (t *Tally) Add(o Tally) {
 	t.Acked += o.Acked
 	t.Unknown += o.Unknown
@@ -100,7 +100,7 @@ type Reign struct {
 	To    time.Duration `json:"to_ns"`
 }
 
-// bare is the verdict without what happened.
+// bare returns a copy of the verdict without its story and timelines.
 func (v *Verdict) bare() *Verdict {
 	b := *v
 	b.Story, b.Seconds, b.Reigns, b.Spans = nil, nil, nil, nil
@@ -110,7 +110,7 @@ func (v *Verdict) bare() *Verdict {
 // Failed reports whether any invariant did not hold.
 func (v *Verdict) Failed() bool { return len(v.Breaches) > 0 }
 
-// Tell writes the story of a run as text.
+// Tell returns the story of a run as text.
 func (v *Verdict) Tell() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, %d nodes, %d shards: %s\n", v.Plan.Seed, v.Plan.Nodes, v.Plan.Shards, v.Plan)
@@ -128,7 +128,7 @@ func (v *Verdict) Tell() string {
 	return b.String()
 }
 
-// point is the count of a failpoint.
+// point returns the count of a failpoint.
 func (v *Verdict) point(name string) *PointCount {
 	if v.Points == nil {
 		v.Points = map[string]*PointCount{}
@@ -139,7 +139,7 @@ func (v *Verdict) point(name string) *PointCount {
 	return v.Points[name]
 }
 
-// Sum adds up what many runs have done.
+// Sum is the total of many verdicts.
 type Sum struct {
 	Seeds  int            `json:"seeds"`
 	Faults map[string]int `json:"faults"`
@@ -147,7 +147,7 @@ type Sum struct {
 	Tally  Tally          `json:"tally"`
 	// Points are all failpoints at which plans kill.
 	Points map[string]PointCount `json:"failpoints"`
-	// Knobs are all limits that seeds draw.
+	// Knobs counts the values of each limit that seeds draw.
 	Knobs map[string]KnobCount `json:"knobs"`
 	// Members is how many seeds had a node come or go.
 	Members int           `json:"seeds_with_members_changed"`
@@ -156,7 +156,7 @@ type Sum struct {
 	Real    time.Duration `json:"real_ns"` // of all seeds, one after the other
 }
 
-// Add adds one.
+// Add adds one verdict.
 func (s *Sum) Add(v *Verdict) {
 	if s.Faults == nil {
 		s.Faults, s.Checks, s.Points = map[string]int{}, map[string]int{}, map[string]PointCount{}

@@ -9,7 +9,7 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// watcher watches a key that it counts in, also while nodes die, and holds what it receives against the oracle.
+// watcher watches a key that only it increments, also while nodes die, and checks the answers.
 type watcher struct {
 	w                    *world
 	rng                  *rand.Rand
@@ -40,7 +40,7 @@ func (k *watcher) work(c *ebb.Client) {
 	if k.rng.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), millis(k.rng, 1000, 6000))
 		defer cancel()
-		_ = k.count(ctx, c) // what it came to is taken down
+		_ = k.count(ctx, c) // count records the outcome
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), millis(k.rng, 1000, 5000))
@@ -48,14 +48,14 @@ func (k *watcher) work(c *ebb.Client) {
 	k.watch(ctx, c, 1+k.rng.IntN(4))
 }
 
-// watch follows the key until it was told so often, or ctx ends. Only an answer that was asked for after an
-// acknowledgement must have it: the first has all that was acknowledged before the watch began, and none has less than
-// one before it.
+// watch follows the key for this many answers, or until ctx ends. The first answer must have all that was acknowledged
+// before the watch began. No answer may have less than an earlier one. A write may be missing in an answer that was
+// asked for before its acknowledgement.
 func (k *watcher) watch(ctx context.Context, c *ebb.Client, times int) {
 	floor := max(k.sure, k.heard)
 	for e, err := range c.WatchTop(ctx, countsNamespace, k.key, 1, ebb.WatchOptions{Interval: millis(k.rng, 200, 1000), Every: true, Tolerance: -1}) {
 		if err != nil {
-			return // ctx is over
+			return // ctx has ended
 		}
 		if e.Err() != nil {
 			k.w.read(false)
@@ -69,14 +69,14 @@ func (k *watcher) watch(ctx context.Context, c *ebb.Client, times int) {
 		if times--; times <= 0 {
 			return
 		}
-		_ = k.count(ctx, c) // so is this
+		_ = k.count(ctx, c) // it records the outcome
 	}
 }
 
-// watchMax is how long a watch may take to tell of what is acknowledged when all was mended.
+// watchMax is how long a watch may take, after all was mended, to report an acknowledged write.
 const watchMax = 10 * time.Second
 
-// settle sees that a watch tells of what comes after it began.
+// settle checks that a watch reports a write that comes after the watch began.
 func (k *watcher) settle(ctx context.Context, c *ebb.Client) {
 	ctx, cancel := context.WithTimeout(ctx, watchMax)
 	defer cancel()

@@ -12,11 +12,11 @@ import (
 // faults hit whatever runs.
 type workload struct {
 	name    string
-	spaces  []ebb.Namespace // that it works in, in addition to counts
+	spaces  []ebb.Namespace // namespaces that it needs in addition to counts
 	clients func(w *world) []client
 }
 
-// workloadsDrawn is how many of them a seed has.
+// workloadsDrawn is how many workloads a seed has, without those that are drawn separately.
 const workloadsDrawn = 5
 
 var (
@@ -28,15 +28,15 @@ var (
 )
 
 const (
-	windowNamespace = "window"   // of distinct keys that count a window
-	trendNamespace  = "trending" // of two half-lives
+	windowNamespace = "window"   // distinct keys that count over a window
+	trendNamespace  = "trending" // with two half-lives
 	namedNamespace  = "named"    // bitmaps of strings
 	windowLength    = time.Hour
 	trendFast       = 10 * time.Second
 	trendSlow       = 5 * time.Minute
 )
 
-// workloads are all of them, in the order in which they start.
+// workloads has all workloads, in the order in which they start.
 var workloads = []workload{
 	{"owns", nil, func(w *world) []client { return []client{newOwner(w, 1)} }},
 	{"bits", nil, func(w *world) []client { return []client{newBitOwner(w, countsNamespace)} }},
@@ -61,11 +61,11 @@ var workloads = []workload{
 	{halfLives, []ebb.Namespace{changingSpace}, func(w *world) []client { return []client{newChanger(w)} }},
 }
 
-// deletes, dates, retries, unaided and half-lives are drawn by themselves, so that seeds keep the other workloads that
-// they had before these came. Seeds with small limits have those that reach them.
+// deletes, dates, retries, unaided and half-lives are drawn separately, so that they do not change which other
+// workloads a seed has. A seed with small limits also has the workloads that reach these limits.
 const (
 	deletes    = "deletes"
-	deletesOne = 3 // of so many seeds
+	deletesOne = 3 // one seed of this many has it
 	dates      = "dates"
 	datesOne   = 3
 	retries    = "retries"
@@ -74,7 +74,7 @@ const (
 	unaidedOne = 3
 	repeats    = "repeats"
 	halfLives  = "half-lives"
-	// halfLivesOne is rare: few changes say nothing where the limit is that of production.
+	// halfLivesOne is rare: with the limit of production, a run has too few changes to reach it.
 	halfLivesOne = 12
 )
 
@@ -127,8 +127,7 @@ func spaces(chosen []workload) []ebb.Namespace {
 	return all
 }
 
-// complete holds an answer that may not be partial to saying that nothing is missing, and any answer to numbers of
-// shards that add up.
+// complete checks that the shard counts of an answer add up. If the answer may not be partial, no shard may be missing.
 func (w *world) complete(c ebb.Coverage, partial bool) {
 	w.hold("coverage-adds-up", c.ShardsAnswered+len(c.ShardsFailed) == c.ShardsTotal && (partial || c.Complete()) && c.ShardsTotal <= int(w.plan.Shards),
 		"of %d shards %d answered and %v failed, where partial answers are allowed: %v", c.ShardsTotal, c.ShardsAnswered, c.ShardsFailed, partial)

@@ -20,34 +20,35 @@ import (
 
 // Options change what is run, for tests of the swarm itself.
 type Options struct {
-	Logger    *slog.Logger                              // of the nodes; nothing if nil
+	Logger    *slog.Logger                              // of the nodes; nil discards it
 	Configure func(i int, cfg *node.Config)             // changes a node's configuration before each of its lives
-	Client    []ebb.Option                              // of every client
-	Inject    func(ctx context.Context, c *sim.Cluster) // is called once the cluster serves, to plant something
+	Client    []ebb.Option                              // options of every client
+	Inject    func(ctx context.Context, c *sim.Cluster) // is called once the cluster serves
 	Workloads []string                                  // names of the workloads to run; drawn from the seed if nil
 }
 
-// Bubble runs f in virtual time, and returns when all that f began has ended: synctest.Test, given a test.
+// Bubble runs f in virtual time, and returns when all goroutines that f started have ended. It is a wrapper of
+// synctest.Test.
 type Bubble func(f func())
 
-// diskError is what excuses the end of a node whose disk failed.
+// diskError is the error with which a node may end when its disk has failed.
 var diskError = proto.ErrDisk
 
 const (
-	countsNamespace = "counts" // forgets nothing
-	fadingNamespace = "fading" // halves every hour
-	slicedNamespace = "sliced" // bitmaps that lie in all shards
+	countsNamespace = "counts" // no decay
+	fadingNamespace = "fading" // a half-life of one hour
+	slicedNamespace = "sliced" // bitmaps whose slices are stored in all shards
 	fadingHalfLife  = time.Hour
 
-	// clientHosts is how many machines clients are on.
+	// clientHosts is the number of client machines.
 	clientHosts = 4
-	// outageMax is how long a shard may be without acknowledgements when its leader is cut off: an election, and tries
-	// of the SDK at the old leader.
+	// outageMax bounds how long a shard may acknowledge nothing after its leader was cut off. It covers an election,
+	// and the SDK's tries at the old leader.
 	outageMax = 8 * time.Second
 	// healMax is how long writes may fail after all was mended.
 	healMax = 8 * time.Second
-	// homeMax is how long leaders may be away from home after all was mended: a node that has just started leads
-	// nothing for 10 s, and a hand-over that failed is tried again after 30 s.
+	// homeMax bounds how long a shard may have another leader than the table prefers, after all was mended. A node that
+	// has just started leads nothing for 10 s. A failed leadership transfer is tried again after 30 s.
 	homeMax = time.Minute
 	// readyMax is how long a node may take to become ready after all was mended.
 	readyMax = time.Minute
@@ -55,7 +56,7 @@ const (
 
 func clientIP(host int) string { return fmt.Sprintf("10.0.1.%d", host+1) }
 
-// world is one run.
+// world is the state of one run: the simulated cluster, its clients, their oracles and the verdict.
 type world struct {
 	plan  Plan
 	opts  Options
@@ -63,39 +64,40 @@ type world struct {
 	begun time.Time
 	admin *ebb.Client
 
-	// of the one goroutine that injects
+	// used only by the goroutine that injects faults
 	skewed     map[int]bool   // nodes whose clocks are wrong
-	manySkewed bool           // no majority of clocks was right at some time
-	everSkewed atomic.Bool    // some clock was wrong at some time
-	leaving    map[int]bool   // nodes that the cluster is to be without
+	manySkewed bool           // at some time, no majority of clocks was right
+	everSkewed atomic.Bool    // at some time, a clock was wrong
+	leaving    map[int]bool   // nodes that the cluster is to remove
 	wiped      map[int]bool   // nodes whose disks were replaced
-	damaged    map[int]string // dead nodes whose logs must be refused, and why
-	mendAll    func()         // mend, which knows all families, for one of these
+	damaged    map[int]string // dead nodes whose next start must refuse the damaged log, and why
+	mendAll    func()         // w.mend, for families: Families cannot refer to mend, which refers to Families
 	whole      bool           // nothing is broken: a dead node must start
 	wishes     []*ebbv1.ChangeClusterRequest
-	latest     time.Duration   // how late what is sent may come
-	idle       bool            // the fault that is being injected has done nothing, or not yet
-	said       string          // what the cluster answered last when it was asked for a change
-	releases   []chan struct{} // of disks that hang
-	excuses    map[int][]error // why nodes may end
+	latest     time.Duration   // the largest delay of a message that may still be on its way
+	idle       bool            // the fault being injected has had no effect, or none yet
+	said       string          // the cluster's last answer to a requested change
+	releases   []chan struct{} // closing one ends the hang of a disk
+	excuses    map[int][]error // by node: errors with which it may end
 
 	counts *counts
 	texts  *texts
 
-	judges    []func() // of histories, when the bubble has ended
-	autopsies []func() // at the very end, which may end the nodes
+	judges    []func() // checks of histories, run after the bubble has ended
+	autopsies []func() // the last checks in the bubble, which may end the nodes
 
-	waiting atomic.Bool // for something slow: clients do little while it is set
+	waiting atomic.Bool // a slow change is awaited; clients pause longer
 
 	mu      sync.Mutex // guards what follows; never held over a wait
 	verdict *Verdict
-	reigns  map[uint32]*Reign // now, by shard
+	reigns  map[uint32]*Reign // the current leaders, by shard
 	leaders map[[2]uint64]string
 	clocks  map[[3]uint64]int64 // by node, life and shard
-	applied map[uint32]uint64   // the last entry of a shard that any replica has been seen to have applied
+	applied map[uint32]uint64   // the highest index that any replica of a shard was seen to have applied
 }
 
-// Run does what the plan says in a bubble of its own.
+// Run runs the plan in a new bubble, and returns the verdict. A panic that leaves the bubble becomes a breach of
+// nothing-left.
 func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 	v = &Verdict{Plan: plan, Faults: map[string]int{}, Checks: map[string]int{}}
 	began := time.Now()
@@ -104,7 +106,7 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 	defer func() {
 		v.Checks["nothing-left"]++
 		v.Checks["time-goes-on"]++
-		if r := recover(); r != nil { // synctest says that goroutines are left that wait for nothing to come
+		if r := recover(); r != nil { // synctest panics if goroutines are left that nothing can wake
 			v.Breaches = append(v.Breaches, Breach{Invariant: "nothing-left", At: v.Virtual, What: fmt.Sprint(r)})
 		} else if !ended {
 			v.Breaches = append(v.Breaches, Breach{Invariant: "time-goes-on", What: "the run was broken off"})
@@ -137,10 +139,10 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 
 func (w *world) now() time.Duration { return time.Since(w.begun) }
 
-// reservedSegments is how many files of the log fit into what a node holds back of its disk.
+// reservedSegments is the disk space that a node reserves, in log files.
 const reservedSegments = 8
 
-// live is the whole run.
+// live is the whole run, inside the bubble.
 func (w *world) live() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -204,15 +206,15 @@ func (w *world) dial(host int) (*ebb.Client, error) {
 	}, w.opts.Client)...)
 }
 
-// client works until it is stopped, with a connection that it may share and chances of its own.
+// client is one concurrent user of the cluster. It makes its own random choices, and may share its connection.
 type client interface {
-	// work does one thing.
+	// work does one piece of work.
 	work(c *ebb.Client)
-	// settle is its last check, when all is mended and no client works any more.
+	// settle makes the last check of the client, when all is mended and all clients have stopped working.
 	settle(ctx context.Context, c *ebb.Client)
 }
 
-// pauseMax is how long a client rests at most between two things.
+// pauseMax is the longest pause of a client between two calls of work, in ms.
 const pauseMax = 300
 
 // startClients starts all clients. finish stops them, and returns them for their last check.
@@ -262,7 +264,7 @@ func (w *world) startClients(chosen []workload) (finish func() []client, err err
 
 func (w *world) rng(who uint64) *rand.Rand { return rand.New(rand.NewPCG(w.plan.Seed, who)) }
 
-// suffer does what the plan says.
+// suffer runs the outage and injects the faults of the plan, in order.
 func (w *world) suffer() {
 	time.Sleep(500 * time.Millisecond)
 	if w.plan.Outage {
@@ -299,13 +301,14 @@ func (w *world) strike(a Fault) {
 	w.compare()
 }
 
-// nothing says why a fault that is being injected does nothing: it is not counted.
+// nothing marks the fault being injected as one without effect, which is not counted. It returns why.
 func (w *world) nothing(why string) string {
 	w.idle = true
 	return why
 }
 
-// outage cuts off the leader of one key, and sees the majority acknowledge increments of that key again.
+// outage cuts off the leader of one key's shard. The majority must acknowledge increments of that key again within
+// outageMax.
 func (w *world) outage() {
 	shard := proto.ShardOf(countsNamespace, []byte(keyName(0)), w.plan.Shards)
 	leader := max(0, w.c.Leader(shard))
@@ -332,7 +335,7 @@ func (w *world) outage() {
 	w.line(LineMend, "all links work again")
 }
 
-// mend makes everything usual again, and starts the nodes that are dead.
+// mend ends all faults, and starts the dead nodes.
 func (w *world) mend() {
 	for _, f := range Families {
 		f.mend(w)
@@ -353,12 +356,12 @@ func (w *world) restart() {
 	}
 }
 
-// ended reports whether a node that is to leave has learned that it did.
+// ended reports whether a node that is to be removed has ended because the cluster removed it.
 func (w *world) ended(i int) bool {
 	return w.leaving[i] && slices.ContainsFunc(w.c.Collapses(), func(c sim.Collapse) bool { return c.Node == i && errors.Is(c, proto.ErrWrongCluster) })
 }
 
-// start starts a node that is dead. One whose disk is damaged comes back with an empty one.
+// start starts a dead node. If the disk of the node is found damaged, the node gets an empty one.
 func (w *world) start(i int) {
 	if w.c.Node(i) != nil {
 		return
@@ -380,7 +383,7 @@ func (w *world) start(i int) {
 	if w.leaving[i] && errors.Is(err, proto.ErrWrongCluster) {
 		return
 	}
-	if !w.whole && errors.Is(err, diskError) && w.excused(i, err) { // a full or failing disk is refused until it is mended
+	if !w.whole && errors.Is(err, diskError) && w.excused(i, err) { // until its disk is mended, it need not start
 		w.line(LineNode, "%s does not start: %v", w.c.Name(i), err)
 		return
 	}
@@ -389,7 +392,8 @@ func (w *world) start(i int) {
 	}
 }
 
-// damage is why a node ended that found its disk damaged, unless it has another by now.
+// damage returns the error with which node i ended because of a damaged disk. It is nil if the disk was replaced since
+// then.
 func (w *world) damage(i int) error {
 	for _, c := range w.c.Collapses() {
 		if c.Node == i && corrupt(c) && !w.wiped[i] {
