@@ -40,8 +40,8 @@ const (
 	smallIDsMost = 1000
 )
 
-// Beside returns how many bytes a bitmap takes in addition to 4 for each of its ids.
-func (r *SmallBitmapsResult) Beside(bytes int64) float64 {
+// Overhead returns how many bytes a bitmap takes in addition to 4 for each of its ids.
+func (r *SmallBitmapsResult) Overhead(bytes int64) float64 {
 	return float64(bytes-idBytes*int64(r.IDs)) / float64(r.Bitmaps)
 }
 

@@ -10,7 +10,7 @@ func TestSmallBitmaps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if used := r.Beside(r.Pages); r.Bitmaps != 5000 || used < 16 || used > 300 || r.FillPerSecond <= 0 {
+		if used := r.Overhead(r.Pages); r.Bitmaps != 5000 || used < 16 || used > 300 || r.FillPerSecond <= 0 {
 			t.Errorf("in turn %t: %+v, %.0f bytes of pages a bitmap beside its ids", inTurn, r, used)
 		}
 		if ids != 0 && r.IDs != ids {

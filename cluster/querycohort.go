@@ -52,7 +52,7 @@ func (x *queryExecution) cohort(c *ebbv1.PlanCohort) (*queryStage, *proto.Error)
 			}
 			if table.Within == nil {
 				return x.noBitmaps(namespace, c.GetWithin(), cover, func(c *ebbv1.Coverage) *ebbv1.Answer {
-					return nobody(rows, c)
+					return zeroTable(rows, c)
 				})
 			}
 		}
@@ -61,8 +61,8 @@ func (x *queryExecution) cohort(c *ebbv1.PlanCohort) (*queryStage, *proto.Error)
 	})
 }
 
-// nobody is a table of zeros.
-func nobody(rows []row, c *ebbv1.Coverage) *ebbv1.Answer {
+// zeroTable returns a table of zeros.
+func zeroTable(rows []row, c *ebbv1.Coverage) *ebbv1.Answer {
 	out := &ebbv1.BitmapCohort{AsOfUs: c.GetAsOfMaxUs()}
 	for at, r := range rows {
 		out.Rows = append(out.Rows, &ebbv1.BitmapCohortRow{Period: r.period.String(), Again: make([]uint64, len(rows)-1-at)})

@@ -72,8 +72,8 @@ func (b *burden) keep(next func() []int) {
 	wg.Wait()
 }
 
-// beside writes to random keys while f runs.
-func (b *burden) beside(f func()) (took counted) {
+// writesDuring writes to random keys while f runs.
+func (b *burden) writesDuring(f func()) (took counted) {
 	var over atomic.Bool
 	before := b.n.counts.apply.took.counted()
 	var wg sync.WaitGroup
@@ -188,7 +188,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 		return took.quantile(0.99)
 	}
 	var alone int64
-	quiet := report("alone", b.beside(func() { _, alone = growth(func() { time.Sleep(20 * time.Second) }) }))
+	quiet := report("alone", b.writesDuring(func() { _, alone = growth(func() { time.Sleep(20 * time.Second) }) }))
 	t.Logf("alone: Go's heap grows by %d MiB of what is being written", alone>>20)
 	files := &n.counts.snapshot.files
 	// since is a view of the state before a snapshot: what is written from then on copies each page once.
@@ -213,12 +213,12 @@ func TestSnapshotUnderLoad(t *testing.T) {
 		dirty := mapped.Used() - before
 		written(what, dirty, snapshot(what))
 	}
-	beside := func(what string, f func()) {
+	writesDuring := func(what string, f func()) {
 		var pages, heap int64
-		p99 := report(what, b.beside(func() { pages, heap = growth(f) }))
+		p99 := report(what, b.writesDuring(func() { pages, heap = growth(f) }))
 		t.Logf("%s: p99 is %.1f x; %d MiB of pages are written meanwhile, and Go's heap grows by %d MiB, with what is written", what, float64(p99)/float64(quiet), pages>>20, heap>>20)
 	}
-	beside("beside the first snapshot", func() { snapshot("the first snapshot") })
+	writesDuring("writesDuring the first snapshot", func() { snapshot("the first snapshot") })
 	incremental("after the rest of that load")
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, share := range []int{1000, 100, 10} {
@@ -232,11 +232,11 @@ func TestSnapshotUnderLoad(t *testing.T) {
 		})
 		incremental(fmt.Sprintf("after writes to one key in %d", share))
 	}
-	b.beside(func() { time.Sleep(10 * time.Second) })
+	b.writesDuring(func() { time.Sleep(10 * time.Second) })
 	dirty, wrote := mapped.Used()-before, int64(0)
-	beside("beside the release of pages that nobody sees any more", since.Release) // as at the end of every snapshot, and not of the one to come
+	writesDuring("writesDuring the release of pages that nobody sees any more", since.Release) // as at the end of every snapshot, and not of the one to come
 	since = nil
-	beside("beside an incremental one", func() { wrote = snapshot("after ten seconds of all the load") })
+	writesDuring("writesDuring an incremental one", func() { wrote = snapshot("after ten seconds of all the load") })
 	written("after ten seconds of all the load", dirty, wrote)
 	since.Release()
 	if audits := n.counts.audit.audits.Load(); audits > 0 {

@@ -34,7 +34,7 @@ func TestRehashedStatesAreValid(t *testing.T) {
 			for key := range s.summaries.keys.all {
 				space := s.namespaces[s.summary(key).space]
 				if space.isSlow {
-					continue // it begins anew, beside its key
+					continue // a slow key begins anew
 				}
 				ns := space.definition.Name
 				name := s.keys.bytesOf(key)

@@ -104,7 +104,7 @@ func printSmallBitmaps(w io.Writer, filled string, shards int, r *bench.SmallBit
 		bytes int64
 	}{{"resident", r.Resident}, {"used", r.Pages + r.Allocated}, {"pages", r.Pages}} {
 		fmt.Fprintf(w, "%-13s %8.1f bytes an id  %8.1f a bitmap without 4 an id  %8.1f MB\n", line.name,
-			float64(line.bytes)/float64(r.IDs), r.Beside(line.bytes), float64(line.bytes)/1e6)
+			float64(line.bytes)/float64(r.IDs), r.Overhead(line.bytes), float64(line.bytes)/1e6)
 	}
 	fmt.Fprintf(w, "built by      %.0f ids/s, names and ids generated on the way\n", r.FillPerSecond)
 }

@@ -35,8 +35,8 @@ func newClusterVerify(s *session) *cobra.Command {
 compared at an entry that is still to come; shards without a leader, or with a replica that
 does not answer, are waited for, up to 10 seconds. All of it takes a minute at most, or --timeout.
 
-The exit status is not 0 if replicas differ or could not be compared: it says of which
-shards, and why.`,
+The exit status is not 0 if replicas differ or could not be compared: it names
+the shards, and says why.`,
 		Example: `  ebb cluster verify
   ebb cluster verify --timeout 10m   # with much data`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -31,7 +31,7 @@ var phrases = []struct {
 	text            string
 	comments, pages int
 }{
-	{"nobody", 0, 0},
+	{"nobody", 2, 0}, // names in tests: of a caller, and of an address
 	{"somebody", 0, 0},
 	{"goes on", 0, 0},
 	{"is told", 0, 0},

@@ -12,7 +12,7 @@ import (
 //	──top──INTEGER──<merged>──┬──────────────────┬──
 //	                          ╰──by──<halflives>─╯
 func (r *Rule) Railroad() string {
-	b := beside([]drawing{track(2), draw(r.Node, false), track(2)})
+	b := inLine([]drawing{track(2), draw(r.Node, false), track(2)})
 	var out strings.Builder
 	for _, line := range b.lines {
 		out.WriteString(strings.TrimRight(line, " ") + "\n")
@@ -48,7 +48,7 @@ func draw(n *Node, back bool) drawing {
 		if back {
 			slices.Reverse(parts)
 		}
-		return beside(parts)
+		return inLine(parts)
 	case Choice:
 		var parts []drawing
 		for _, part := range n.Parts {
@@ -61,8 +61,8 @@ func draw(n *Node, back bool) drawing {
 	return below([]drawing{track(1), draw(n.Parts[0], !back)}, "◂")
 }
 
-// beside draws one after the other, on one line.
-func beside(parts []drawing) drawing {
+// inLine draws one after the other, on one line.
+func inLine(parts []drawing) drawing {
 	above, under := 0, 0
 	for _, p := range parts {
 		above, under = max(above, p.line), max(under, len(p.lines)-p.line)
