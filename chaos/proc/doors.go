@@ -19,7 +19,7 @@ import (
 type doors struct {
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
 	client credentials.TransportCredentials
-	node   credentials.TransportCredentials // for requests to shards, where these need the certificate of a node; nil: client will do
+	node   credentials.TransportCredentials // for requests to shards; nil: as client
 
 	mu  sync.RWMutex // guards all
 	all []door

@@ -97,7 +97,7 @@ type Report struct {
 	Keys    int            `json:"keys"`  // that the last audit compared with the ledger
 	Lost    int            `json:"lost"`  // keys that count less than was acknowledged
 	Twice   int            `json:"twice"` // keys that count more than was sent
-	Stale   int            `json:"stale"` // answers during the trial that say less than was acknowledged or read before, or more than was sent
+	Stale   int            `json:"stale"` // reads that returned less than was acknowledged or read before, or more than was sent
 	Reads   []Reads        `json:"reads"` // reads during the trial
 	// Interrupted reports whether the run was cut short. What had not been compared by then is not judged.
 	Interrupted bool      `json:"interrupted,omitempty"`
