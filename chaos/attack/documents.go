@@ -20,7 +20,7 @@ import (
 // jsonHeader says that a body is JSON.
 var jsonHeader = map[string]string{"Content-Type": "application/json"}
 
-// lengths says that something is longer, later or larger than anything is.
+// lengths returns attempts with lengths, times and numbers beyond any real value.
 func lengths() (out []Attempt) {
 	const of = "lengths"
 	field := func(num protowire.Number, length uint64) []byte {
@@ -111,7 +111,7 @@ func lengths() (out []Attempt) {
 		Attempt{Group: of, Name: "a timeout of 99,999,999 hours", Mode: Open, Run: longTimeout})
 }
 
-// lengthsOverHTTP are those in documents.
+// lengthsOverHTTP returns the attempts of lengths that send JSON documents.
 func lengthsOverHTTP() (out []Attempt) {
 	const of = "lengths"
 	const top = math.MaxUint64
@@ -209,7 +209,7 @@ func longTimeout(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// commandRefused demands that requests to apply a command are refused, whole or in their result.
+// commandRefused checks that requests to apply a command are refused, whole or in their result.
 func (a *Arena) commandRefused(ctx context.Context, requests ...[]byte) error {
 	for i, message := range requests {
 		answer, err := a.send(ctx, "", ebbv1grpc.Shards_Apply_FullMethodName, message)
@@ -229,7 +229,7 @@ func (a *Arena) commandRefused(ctx context.Context, requests ...[]byte) error {
 	return nil
 }
 
-// documentsOverHTTP are deep and wide.
+// documentsOverHTTP returns attempts with deep and wide JSON documents.
 func documentsOverHTTP() (out []Attempt) {
 	const of = "documents"
 	post := func(name, path, body string) {
@@ -260,7 +260,7 @@ func documentsOverHTTP() (out []Attempt) {
 	return out
 }
 
-// documents are deep and wide, over every door.
+// documents returns attempts with deep and wide documents, over every interface.
 func documents() (out []Attempt) {
 	const of = "documents"
 	out = documentsOverHTTP()
