@@ -27,7 +27,7 @@ const (
 	gossipLabel    = 244
 )
 
-// gossip returns attempts on the gossip port, most of them without a key.
+// gossip returns attempts on the gossip port, by clients without a key.
 func gossip() (out []Attempt) {
 	const of = "gossip"
 	compressed, err := lzwZeros(30 * mib)

@@ -128,7 +128,7 @@ func (r *Runner) build(ctx context.Context, c Checker, overlay, binary string) e
 	if of == "" {
 		args, of = []string{"build"}, "./cmd/ebb"
 	}
-	args = append(args, "-ldflags=-s -w", "-overlay", overlay, "-o", binary, of) // without debug information, which is half of the linker's work
+	args = append(args, "-ldflags=-s -w", "-overlay", overlay, "-o", binary, of) // no debug information: half of the linker's work
 	build := exec.CommandContext(ctx, "go", args...)
 	build.Dir = r.root
 	if out, err := build.CombinedOutput(); err != nil {
