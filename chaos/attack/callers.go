@@ -452,7 +452,7 @@ func swappedInStream(ctx context.Context, a *Arena) error {
 	if err != nil {
 		return err
 	}
-	f.next = stream // the same again
+	f.next = stream // the same stream again
 	if _, err = f.request(ebbv1grpc.Ebb_ListTokens_FullMethodName,
 		[2]string{"authorization", "Bearer " + a.tokens["operator"]}); err != nil {
 		return nil // it was cut off

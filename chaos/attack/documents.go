@@ -88,7 +88,7 @@ func lengths() (out []Attempt) {
 	frame("a message of gRPC of 2^32-1 bytes", math.MaxUint32, 0)
 	frame("a compressed message of gRPC of 2^32-1 bytes", math.MaxUint32, 1)
 	frame("a message of gRPC with a flag of 255", 4, 255)
-	out[len(out)-1].Long = true // it is waited for
+	out[len(out)-1].Long = true // the attempt waits for an answer
 	for _, length := range []string{"9223372036854775807", "18446744073709551615", "99999999999999999999999", "-1"} {
 		out = append(out, Attempt{
 			Group: of, Name: "a body of " + length + " bytes over HTTP", Mode: Open, Grows: 64 * mib,

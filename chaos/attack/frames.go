@@ -282,7 +282,7 @@ func floods() []Attempt {
 	}
 	for i := range attempts {
 		if attempts[i].Grows == 0 {
-			attempts[i].Grows = floodGrows // streams of 4 connections, and what is not collected yet
+			attempts[i].Grows = floodGrows // for streams of 4 connections, and garbage that is not collected yet
 		}
 	}
 	return attempts

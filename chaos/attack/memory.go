@@ -440,7 +440,7 @@ func starveOthers(ctx context.Context, a *Arena) error {
 		return err
 	}
 	const (
-		keys  = 120 // a batch
+		keys  = 120 // in a batch
 		bytes = 4 << 10
 		all   = 1 << 30 // twice what the node may take
 	)

@@ -182,7 +182,7 @@ func pose(ctx context.Context, a *Arena) error {
 		return err
 	}
 	if meta == nil {
-		return nil // nothing is said to strangers
+		return nil // strangers do not get the metadata
 	}
 	list, err := a.joinGossip("ebb-1+"+strconv.FormatUint(1, 36), meta)
 	if err != nil {

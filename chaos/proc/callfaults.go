@@ -121,8 +121,8 @@ func (w *world) files(i int) (all []oneFile, err error) {
 	return all, err
 }
 
-// writtenLater compares files by the time of their last write. Names do not tell: the newest segment of a log may not
-// be in use yet.
+// writtenLater compares files by the time of their last write. Names are not enough: the newest segment of a log may
+// not be in use yet.
 func writtenLater(a, b string) int {
 	var at [2]time.Time
 	for i, name := range []string{a, b} {

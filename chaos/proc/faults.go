@@ -33,7 +33,7 @@ const cyclesFor = 15 * time.Minute
 // Bare reports whether a family needs processes alone: no network and no disk of their own.
 func (f Family) Bare() bool { return !f.network && !f.disk && f.strike != nil }
 
-// longOneIn is a number of faults: of so many in a family with holdLong, one may last that long.
+// longOneIn says how often a fault lasts long, in a family with holdLong: one time in so many.
 const longOneIn = 6
 
 // lasts draws how long a fault lasts.

@@ -306,7 +306,7 @@ func (w *world) settle(ctx context.Context) error {
 		w.heal(ctx)
 	}
 	if len(w.verdict.Breaches) > 0 {
-		w.load.Abandon() // it is not worth waiting for what may never come
+		w.load.Abandon() // after a breach, outcomes may never come
 	} else if !w.over() {
 		stop := context.AfterFunc(ctx, w.load.abandon)
 		w.load.Stop()

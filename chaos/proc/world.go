@@ -225,7 +225,7 @@ func (w *world) heal(ctx context.Context) (took time.Duration, ok bool) {
 		}
 	}
 	before := w.load.Acked()
-	enough := int64(2 * loadWorkers * w.load.batch) // more than was under way
+	enough := int64(2 * loadWorkers * w.load.batch) // more than can have been in flight
 	served := w.until(ctx, healedMax, func(context.Context) bool { return w.load.Acked() >= before+enough })
 	if ctx.Err() != nil {
 		return 0, false

@@ -85,7 +85,7 @@ type options struct {
 	again         *regexp.Regexp // verdicts that are tried again; nil: none
 	tests         *regexp.Regexp // the tests to run; nil: all
 	report        bool
-	equal         map[string]string // why, by the mutant's name
+	equal         map[string]string // why no test can notice a mutant, by its id
 }
 
 func (o *options) over(ctx context.Context) bool {
