@@ -14,7 +14,7 @@ import (
 	"github.com/ebbdb/ebb/node/fs"
 )
 
-// ClusterOptions say what StartCluster starts.
+// ClusterOptions defines what StartCluster starts.
 type ClusterOptions struct {
 	Nodes  int    // 3 if 0
 	Shards uint32 // 16 if 0
@@ -22,18 +22,19 @@ type ClusterOptions struct {
 	// Host returns the network of a node and the host part of its addresses;
 	// by default all share a Switch over loopback.
 	Host func(name string) (node.Network, string)
-	// FS, Clock and Logger are each node's; the machine's own by default.
+	// FS, Clock and Logger are passed to each node; by default a node uses the machine's own.
 	FS     func(name string) fs.FS
 	Clock  node.Clock
 	Logger *slog.Logger
 	// HTTP is the HTTP address of the first node; a free port if empty.
 	HTTP string
-	// HTTPHosts are further names by which all nodes may be asked over HTTP.
+	// HTTPHosts are further host names that HTTP requests to every node may use.
 	HTTPHosts []string
 	// Secrets are each node's node.Config.ClusterSecrets; without any, the cluster cannot have tokens.
 	Secrets []string
-	// KeepAddresses has a node that is started again listen where it did, if it can: what a person read of it stays
-	// true, and a client finds it however fast all nodes are restarted one after the other.
+	// KeepAddresses makes a restarted node listen at its earlier addresses, if they are free. So addresses that a
+	// person has read stay valid. Clients find each node again, however fast all nodes are restarted one after the
+	// other.
 	KeepAddresses bool
 }
 
@@ -46,7 +47,7 @@ type Cluster struct {
 	slots []slot
 }
 
-// slot is a node's place in the cluster, over its lives.
+// slot is one node of the cluster; it stays the same across restarts of the node.
 type slot struct {
 	name      string
 	node      *node.Node // nil while dead
@@ -83,8 +84,8 @@ func StartCluster(ctx context.Context, opts ClusterOptions) (*Cluster, error) {
 	return c, nil
 }
 
-// Start starts node i, for the first time or again with the data it has. Without KeepAddresses a node comes back at
-// other ports: nothing may depend on them.
+// Start starts node i, for the first time or again with the data it has. Without KeepAddresses a restarted node listens
+// at other ports, so callers must not depend on them.
 func (c *Cluster) Start(ctx context.Context, i int) error {
 	network, host := c.opts.Host(c.Name(i))
 	cfg := node.Config{
@@ -111,7 +112,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 	return nil
 }
 
-// open opens node i, where it was before if it is to keep its addresses and none of them is taken.
+// open opens node i. With KeepAddresses it opens the node at its earlier addresses, unless one of them is taken.
 func (c *Cluster) open(ctx context.Context, cfg node.Config, i int) (*node.Node, error) {
 	c.mu.Lock()
 	was := c.slots[i].addresses
@@ -131,7 +132,7 @@ func (c *Cluster) open(ctx context.Context, cfg node.Config, i int) (*node.Node,
 	return n, err
 }
 
-// gossip returns where the nodes that run can be joined.
+// gossip returns the gossip addresses of the running nodes.
 func (c *Cluster) gossip() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +159,7 @@ func (c *Cluster) WaitReady(ctx context.Context, i int) error {
 	}
 }
 
-// Kill ends node i at once: nothing is flushed, handed over or said.
+// Kill ends node i at once. The node flushes nothing, transfers no leadership and does not notify other nodes.
 func (c *Cluster) Kill(i int) {
 	c.mu.Lock()
 	n := c.slots[i].node
@@ -177,7 +178,7 @@ func (c *Cluster) Isolate(i int) {
 	c.mu.Unlock()
 }
 
-// Heal plugs every node in again and starts those that are dead.
+// Heal reconnects every node and starts the dead ones.
 func (c *Cluster) Heal(ctx context.Context) error {
 	if c.Switch != nil {
 		c.Switch.Heal()
@@ -209,7 +210,7 @@ func (c *Cluster) Node(i int) *node.Node {
 	return c.slots[i].node
 }
 
-// State says how node i is: "up", "dead" or "cut off".
+// State returns the state of node i: "up", "dead" or "cut off".
 func (c *Cluster) State(i int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +243,7 @@ func (c *Cluster) HTTP(i int) string {
 	return c.slots[i].addresses.HTTP
 }
 
-// Close stops every node, in order and cleanly.
+// Close shuts all nodes down cleanly, one after the other, and returns the first error.
 func (c *Cluster) Close() error {
 	var first error
 	for i := range c.slots {

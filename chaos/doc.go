@@ -1,3 +1,3 @@
-// Package chaos is a world to break: switches between real nodes, scenarios in
-// virtual time, faults, and checkers of what must hold.
+// Package chaos tests real nodes under faults. It has switches between the nodes, scenarios in virtual time, faults,
+// and checkers of invariants.
 package chaos

@@ -47,7 +47,7 @@ func (s *Switch) Isolate(name string) {
 	}
 	s.mu.Unlock()
 	for _, c := range broken {
-		_ = c.Close() // broken is what it shall be
+		_ = c.Close() // the stream is broken on purpose
 	}
 }
 
@@ -58,7 +58,7 @@ func (s *Switch) Heal() {
 	s.mu.Unlock()
 }
 
-// route says which node listens at addr, and whether it is cut off from the asking one.
+// route returns the node that listens at addr, and whether it is cut off from the node that asks.
 func (s *Switch) route(from, addr string) (to string, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

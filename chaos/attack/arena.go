@@ -28,13 +28,13 @@ import (
 	"github.com/ebbdb/ebb/chaos/proc"
 )
 
-// namespaces of the arena: holders of tokens and certificates have rights in the first alone.
+// own and foreign are the namespaces of the arena. The roles reader and writer have rights in own only.
 const (
 	own     = "clicks"
 	foreign = "secret"
 )
 
-// memoryLimit is what nodes may take, as Go counts it.
+// memoryLimit is the GOMEMLIMIT of each node.
 const memoryLimit = "512MiB"
 
 // Arena is a cluster of one mode, under attack.
@@ -45,7 +45,7 @@ type Arena struct {
 	fleet  *proc.Fleet
 	tls    *tls.Config       // trusts the cluster's CA; nil without TLS
 	tokens map[string]string // by role
-	marks  []int64           // memory of each node when it was marked
+	marks  []int64           // memory of each node at MarkMemory, in bytes
 	at     map[string]string // addresses of the listeners of the first node
 }
 
@@ -89,7 +89,7 @@ func open(ctx context.Context, mode Mode, binary, dir string) (a *Arena, err err
 
 func (a *Arena) close() { a.fleet.Close() }
 
-// nodes is how many processes there are: none of an arena that a test has made.
+// nodes returns how many nodes the fleet has; 0 for an arena that a test has made.
 func (a *Arena) nodes() int {
 	if a.fleet == nil {
 		return 0
@@ -128,7 +128,8 @@ func (a *Arena) certify(ctx context.Context) error {
 	return nil
 }
 
-// as is how a client of a role connects: with its certificate, where there is TLS.
+// as returns the TLS configuration of a client with the certificate of a role, without a certificate for role "". It
+// returns nil without TLS.
 func (a *Arena) as(role string) (*tls.Config, error) {
 	if a.tls == nil {
 		return nil, nil
@@ -177,7 +178,7 @@ func (a *Arena) furnish(ctx context.Context) error {
 	return nil
 }
 
-// upgraded waits until the newest storage version is in force: what a newborn cluster cannot do yet does not count.
+// upgraded waits until the newest storage version is in force, because a new cluster cannot do everything before.
 func (a *Arena) upgraded(ctx context.Context) error {
 	for {
 		out, err := a.ebb(ctx, "operator", "status", "--json")
@@ -204,7 +205,7 @@ func (a *Arena) upgraded(ctx context.Context) error {
 	}
 }
 
-// until runs a command until it succeeds: a newborn cluster needs some seconds before it takes all.
+// until repeats a command until it succeeds, because a new cluster refuses some commands in its first seconds.
 func (a *Arena) until(ctx context.Context, role string, args ...string) error {
 	for {
 		_, err := a.ebb(ctx, role, args...)
@@ -236,7 +237,7 @@ func (a *Arena) ebb(ctx context.Context, role string, args ...string) ([]byte, e
 	return out.Bytes(), nil
 }
 
-// grpc connects as the holder of a role; "" shows nothing.
+// grpc connects with the certificate of a role, if the cluster uses TLS; for role "" without a certificate.
 func (a *Arena) grpc(role string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	cfg, err := a.as(role)
 	if err != nil {
@@ -252,7 +253,7 @@ func (a *Arena) grpc(role string, opts ...grpc.DialOption) (*grpc.ClientConn, er
 	return grpc.NewClient("passthrough:///"+a.at["grpc"], opts...)
 }
 
-// show is a context that shows the token of a role.
+// show returns a context with which a call sends the token of a role.
 func (a *Arena) show(ctx context.Context, role string) context.Context {
 	if text := a.tokens[role]; text != "" {
 		return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+text)
@@ -270,7 +271,7 @@ func (a *Arena) call(ctx context.Context, role, method string, in, out any) erro
 	return conn.Invoke(a.show(ctx, role), method, in, out)
 }
 
-// raw connects to a listener, over TLS where it has that.
+// raw connects to a listener, over TLS if the listener uses TLS.
 func (a *Arena) raw(ctx context.Context, listener string, protocols ...string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.at[listener])
 	if err != nil {
@@ -294,7 +295,7 @@ func (a *Arena) raw(ctx context.Context, listener string, protocols ...string) (
 	return secured, nil
 }
 
-// request is one over HTTP.
+// request is an HTTP request.
 type request struct {
 	listener     string // "http" if empty
 	method, path string
@@ -304,14 +305,14 @@ type request struct {
 	body         string
 }
 
-// response is what came back.
+// response is the answer to a request.
 type response struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// http makes a request as the holder of a role. The path goes as it is.
+// http makes a request with the certificate or token of its role. It sends the path unchanged.
 func (a *Arena) http(ctx context.Context, r request) (response, error) {
 	cfg, err := a.as(r.role)
 	if err != nil {
@@ -327,9 +328,9 @@ func (a *Arena) http(ctx context.Context, r request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	req.URL.Opaque = r.path // as it is, where a URL would be put in order
+	req.URL.Opaque = r.path // unchanged: the path of a URL would be normalized
 	if strings.HasPrefix(r.path, "//") {
-		req.URL.Opaque = "//" + a.at[listener] + r.path // which Go takes for a host otherwise
+		req.URL.Opaque = "//" + a.at[listener] + r.path // else Go takes the path for a host
 	}
 	req.Host = cmp.Or(r.host, req.Host)
 	if text := a.tokens[r.role]; text != "" {
@@ -351,7 +352,7 @@ func (a *Arena) http(ctx context.Context, r request) (response, error) {
 	return response{resp.StatusCode, resp.Header, string(body)}, err
 }
 
-// audit is what the audit log holds.
+// audit returns the content of the audit log; "" if the log cannot be read.
 func (a *Arena) audit() string {
 	text, err := os.ReadFile(filepath.Join(a.dir, "audit.log"))
 	if err != nil {
@@ -374,7 +375,7 @@ func (a *Arena) Refresh(ctx context.Context) error {
 	return a.until(ctx, "operator", "get", "-n", own, "k", "b")
 }
 
-// MarkMemory implements Target. It has the kernel count the peak anew.
+// MarkMemory implements Target. It makes the kernel reset the peak of each process.
 func (a *Arena) MarkMemory() error {
 	a.marks = a.marks[:0]
 	for i := range a.fleet.Nodes() {
@@ -394,7 +395,8 @@ func (a *Arena) MarkMemory() error {
 	return nil
 }
 
-// settled is the memory of a process when it has stopped growing by what was before, for which two seconds are waited.
+// settled returns the memory of a process, after it has stopped growing from earlier work. It waits two seconds at
+// most.
 func settled(pid int) (now int64, err error) {
 	for range 100 {
 		before := now
@@ -406,7 +408,7 @@ func settled(pid int) (now int64, err error) {
 	return now, nil
 }
 
-// revive starts a node again that an attempt before has ended.
+// revive starts node i again if an earlier attempt has ended it, and returns its process id.
 func (a *Arena) revive(i int) (pid int, err error) {
 	if !a.fleet.Runs(i) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -436,7 +438,7 @@ func (a *Arena) Growth() (most int64, err error) {
 	return most, nil
 }
 
-// memory is a field of /proc/PID/status, in bytes.
+// memory returns a field of /proc/PID/status, in bytes.
 func memory(pid int, field string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -456,7 +458,8 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// Probe implements Target: each node answers over gRPC, HTTP and its admin listener, and takes connections of gossip.
+// Probe implements Target. All nodes must run. The first one must answer over gRPC, HTTP and its admin listener, and
+// accept a gossip connection.
 func (a *Arena) Probe(ctx context.Context) error {
 	for i := range a.nodes() {
 		if !a.fleet.Runs(i) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Mode is how the cluster is set up that an attempt is made on.
+// Mode is how the cluster under attack is set up.
 type Mode string
 
 // Modes of clusters.
@@ -33,9 +33,9 @@ type Attempt struct {
 	Within time.Duration
 	// Answers is how long a probe after the attempt may take.
 	Answers time.Duration
-	// Fresh wants a node that was just started, so that its memory is that of an idle one.
+	// Fresh restarts the nodes before the attempt, so that they begin with the memory of idle nodes.
 	Fresh bool
-	// Long keeps it out of the short form.
+	// Long leaves the attempt out of a run with --short.
 	Long bool
 	// Run makes the attempt. It returns nil if the cluster held, a breach if it did not, and any other error if the
 	// attempt could not be made.
@@ -51,8 +51,8 @@ const (
 	refreshWithin = time.Minute
 	// probeWithin bounds the answer to a probe after an attempt that names no bound.
 	probeWithin = 2 * time.Second
-	// floodProbeWithin is that of floods of streams: the node works off what it has read of up to 400 connections
-	// first. On two cores that do nothing else a probe takes 0.4 to 1 s.
+	// floodProbeWithin is the bound for floods of streams: the node first works off what it has read from up to 400
+	// connections. On two cores that are otherwise idle, a probe takes 0.4 to 1 s.
 	floodProbeWithin = 5 * time.Second
 )
 
@@ -64,7 +64,7 @@ func (b breach) Error() string { return b.what }
 // broke reports what an attempt has achieved.
 func broke(format string, args ...any) error { return breach{fmt.Sprintf(format, args...)} }
 
-// Verdict is what came of an attempt.
+// Verdict is the result of an attempt.
 type Verdict struct {
 	Attempt *Attempt
 	Held    bool
@@ -73,19 +73,19 @@ type Verdict struct {
 	Grew    int64 // bytes, of the node that grew most
 }
 
-// Target is what an attempt is made on, as judge looks at it.
+// Target is the cluster under attack, as judge uses it.
 type Target interface {
 	// Refresh restarts the nodes.
 	Refresh(ctx context.Context) error
-	// MarkMemory begins to note the peak of memory.
+	// MarkMemory begins to measure the peak of memory.
 	MarkMemory() error
-	// Growth is by how much the memory of a node has grown at most since MarkMemory.
+	// Growth returns the largest growth of a node's memory since MarkMemory, in bytes.
 	Growth() (bytes int64, err error)
 	// Probe asks all listeners for their health.
 	Probe(ctx context.Context) error
 }
 
-// judge makes an attempt, and says what came of it.
+// judge makes an attempt, and returns its verdict.
 func judge(ctx context.Context, t Target, a *Attempt, run func(context.Context) error) Verdict {
 	v := Verdict{Attempt: a}
 	grows, within, answers := a.Grows, a.Within, cmp.Or(a.Answers, probeWithin)

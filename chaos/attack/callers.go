@@ -59,9 +59,9 @@ func (a *Arena) apply(ctx context.Context, role string, commands ...*ebbv1.Comma
 	return resp.GetResults(), err
 }
 
-// stealSession opens a session as the victim does, and another one as the thief, whose number says about what the
-// victim's is. It then
-// uses sequences of all sessions that may be the victim's. What the victim writes afterwards must be counted.
+// stealSession opens a session as the victim does, and another one as the thief. The number of the thief's session is
+// close to the victim's. The thief then uses the numbers of all sessions that may be the victim's. What the victim
+// writes afterwards must be counted.
 func stealSession(ctx context.Context, a *Arena, victim, theirs, thief, mine string) error {
 	c, err := a.sdk(ctx, victim)
 	if err != nil {
@@ -141,7 +141,7 @@ func stealSession(ctx context.Context, a *Arena, victim, theirs, thief, mine str
 	return nil
 }
 
-// counted is what some keys have together.
+// counted returns the sum of the counts of some keys.
 func (a *Arena) counted(ctx context.Context, role, namespace string, keys []string) (sum float64, err error) {
 	for _, key := range keys {
 		resp := &ebbv1.AskResponse{}
@@ -156,7 +156,7 @@ func (a *Arena) counted(ctx context.Context, role, namespace string, keys []stri
 	return sum, nil
 }
 
-// closeSession opens a session, has another close it, and uses it.
+// closeSession opens a session, lets another client try to close it, and then uses it.
 func closeSession(ctx context.Context, a *Arena) error {
 	const secret = 0x5ec2e7
 	opened, err := a.apply(ctx, "stranger", &ebbv1.Command{
@@ -236,7 +236,7 @@ func dropSource(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// peers say that they are nodes.
+// peers returns attempts of clients that claim to be nodes.
 func peers() (out []Attempt) {
 	const of = "forged peers"
 	claims := map[string][]string{
@@ -303,7 +303,7 @@ func peers() (out []Attempt) {
 	return out
 }
 
-// streamRefused demands that a method is for others.
+// streamRefused checks that a streaming method denies a role.
 func streamRefused(ctx context.Context, a *Arena, role, method string) error {
 	conn, err := a.grpc(role)
 	if err != nil {
@@ -324,7 +324,7 @@ func streamRefused(ctx context.Context, a *Arena, role, method string) error {
 	return nil
 }
 
-// tokens are missing, wrong, swapped or ended.
+// tokens returns attempts with missing, wrong, swapped or revoked tokens.
 func tokens() (out []Attempt) {
 	const of = "tokens"
 	services := map[string][]string{}
@@ -452,7 +452,7 @@ func swappedInStream(ctx context.Context, a *Arena) error {
 	if err != nil {
 		return err
 	}
-	f.next = stream // the same again
+	f.next = stream // the same stream again
 	if _, err = f.request(ebbv1grpc.Ebb_ListTokens_FullMethodName,
 		[2]string{"authorization", "Bearer " + a.tokens["operator"]}); err != nil {
 		return nil // it was cut off
@@ -615,7 +615,7 @@ func profilesWithout(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// foreigners name namespaces in which they have no rights, in every field that there is.
+// foreigners returns attempts to use a namespace without rights in it, by every field that can name one.
 func foreigners() (out []Attempt) {
 	const of = "other namespaces"
 	key := []byte("k")
@@ -841,7 +841,7 @@ func foreignLists(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// audits destroy, and look for themselves in the audit log.
+// audits returns attempts that destroy data, and then look for their lines in the audit log.
 func audits() (out []Attempt) {
 	for _, mode := range []Mode{Open, Tokens} {
 		out = append(out, Attempt{
@@ -908,8 +908,8 @@ func destroyUnseen(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// audited waits for a line about an act behind a position in the audit log, for the second for which lines are merged
-// and one more.
+// audited waits until the audit log has a line about an act behind position from. It waits two seconds at most: lines
+// are merged for the first of them.
 func (a *Arena) audited(ctx context.Context, from int, act string) bool {
 	for until := time.Now().Add(2 * time.Second); ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		if strings.Contains(a.audit()[from:], `"act":"`+act) {

@@ -20,7 +20,7 @@ import (
 // jsonHeader says that a body is JSON.
 var jsonHeader = map[string]string{"Content-Type": "application/json"}
 
-// lengths says that something is longer, later or larger than anything is.
+// lengths returns attempts with lengths, times and numbers beyond any real value.
 func lengths() (out []Attempt) {
 	const of = "lengths"
 	field := func(num protowire.Number, length uint64) []byte {
@@ -88,7 +88,7 @@ func lengths() (out []Attempt) {
 	frame("a message of gRPC of 2^32-1 bytes", math.MaxUint32, 0)
 	frame("a compressed message of gRPC of 2^32-1 bytes", math.MaxUint32, 1)
 	frame("a message of gRPC with a flag of 255", 4, 255)
-	out[len(out)-1].Long = true // it is waited for
+	out[len(out)-1].Long = true // the attempt waits for an answer
 	for _, length := range []string{"9223372036854775807", "18446744073709551615", "99999999999999999999999", "-1"} {
 		out = append(out, Attempt{
 			Group: of, Name: "a body of " + length + " bytes over HTTP", Mode: Open, Grows: 64 * mib,
@@ -111,7 +111,7 @@ func lengths() (out []Attempt) {
 		Attempt{Group: of, Name: "a timeout of 99,999,999 hours", Mode: Open, Run: longTimeout})
 }
 
-// lengthsOverHTTP are those in documents.
+// lengthsOverHTTP returns the attempts of lengths that send JSON documents.
 func lengthsOverHTTP() (out []Attempt) {
 	const of = "lengths"
 	const top = math.MaxUint64
@@ -209,7 +209,7 @@ func longTimeout(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// commandRefused demands that requests to apply a command are refused, whole or in their result.
+// commandRefused checks that requests to apply a command are refused, whole or in their result.
 func (a *Arena) commandRefused(ctx context.Context, requests ...[]byte) error {
 	for i, message := range requests {
 		answer, err := a.send(ctx, "", ebbv1grpc.Shards_Apply_FullMethodName, message)
@@ -229,7 +229,7 @@ func (a *Arena) commandRefused(ctx context.Context, requests ...[]byte) error {
 	return nil
 }
 
-// documentsOverHTTP are deep and wide.
+// documentsOverHTTP returns attempts with deep and wide JSON documents.
 func documentsOverHTTP() (out []Attempt) {
 	const of = "documents"
 	post := func(name, path, body string) {
@@ -260,7 +260,7 @@ func documentsOverHTTP() (out []Attempt) {
 	return out
 }
 
-// documents are deep and wide, over every door.
+// documents returns attempts with deep and wide documents, over every interface.
 func documents() (out []Attempt) {
 	const of = "documents"
 	out = documentsOverHTTP()

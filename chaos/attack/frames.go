@@ -26,8 +26,8 @@ type frames struct {
 	decoder *hpack.Decoder
 }
 
-// dialFrames connects, and says what a client says first. What the server sends is read when status asks for it, or by
-// ignore.
+// dialFrames connects, and sends the preface and the settings of a client. Only status and ignore read what the server
+// sends.
 func dialFrames(ctx context.Context, a *Arena, listener string) (*frames, error) {
 	conn, err := a.raw(ctx, listener, "h2")
 	if err != nil {
@@ -47,12 +47,12 @@ func dialFrames(ctx context.Context, a *Arena, listener string) (*frames, error)
 	return f, nil
 }
 
-// ignore reads and forgets what comes, so that neither side waits for the other.
+// ignore reads and drops what the server sends, so that neither side waits for the other.
 func (f *frames) ignore() {
 	go func() { _ = drainConn(f.Conn, 1<<40) }() // until the connection is closed
 }
 
-// block is the headers of a request of gRPC.
+// block returns the encoded headers of a gRPC request.
 func (f *frames) block(path string, more ...[2]string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -155,7 +155,7 @@ var (
 // floodFor is how long a flood lasts.
 const floodFor = 500 * time.Millisecond
 
-// flood writes until the server ends the connection or a time is over.
+// flood writes until the server ends the connection or within has passed.
 func flood(ctx context.Context, a *Arena, within time.Duration, write func(f *frames, i int) error) error {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -173,7 +173,7 @@ func flood(ctx context.Context, a *Arena, within time.Duration, write func(f *fr
 	return nil
 }
 
-// floods are frames of HTTP/2 without end.
+// floods returns attempts that send HTTP/2 frames without end.
 func floods() []Attempt {
 	const of = "HTTP/2"
 	const path = ebbv1grpc.Ebb_Ask_FullMethodName
@@ -282,7 +282,7 @@ func floods() []Attempt {
 	}
 	for i := range attempts {
 		if attempts[i].Grows == 0 {
-			attempts[i].Grows = floodGrows // streams of 4 connections, and what is not collected yet
+			attempts[i].Grows = floodGrows // for streams of 4 connections, and garbage that is not collected yet
 		}
 	}
 	return attempts
@@ -291,7 +291,8 @@ func floods() []Attempt {
 // literal is a header field that no table has: x: y, not indexed.
 var literal = []byte{0, 1, 'x', 1, 'y'}
 
-// hpackBomb has the server remember a header of 4,000 bytes, and names it by one byte thousands of times.
+// hpackBomb makes the server store a header of 4,000 bytes in its HPACK table, and refers to it thousands of times with
+// one byte.
 func hpackBomb(f *frames, _ int) error {
 	block := append(f.block(ebbv1grpc.Ebb_Ask_FullMethodName), 0x40, 1, 'z', 0x7f, 0xa1,
 		0x1e) // indexed, with a value of 4,000 bytes

@@ -36,10 +36,10 @@ func main() {
 	}
 }
 
-// title is how an attempt is chosen and named.
+// title returns the text by which --only selects an attempt, and which names it in output.
 func (a *Attempt) title() string { return fmt.Sprintf("%s: %s (%s)", a.Group, a.Name, a.Mode) }
 
-// chosen are the attempts that the flags leave.
+// chosen returns the attempts that the flags select. It fails if there are none.
 func chosen(all []Attempt, only string, short bool) ([]Attempt, error) {
 	match, err := regexp.Compile(only)
 	if err != nil {
@@ -84,8 +84,8 @@ func run(ctx context.Context, w io.Writer, binary, only string, short, list bool
 	return report(w, verdicts, time.Since(began)) && err == nil, err
 }
 
-// attack opens the clusters, all at once, and makes the attempts, one after the other. After one that did not hold the
-// next has a new cluster.
+// attack opens the clusters concurrently, and makes the attempts one after the other. After an attempt that did not
+// hold, the next one gets a new cluster.
 func attack(ctx context.Context, attempts []Attempt, binary, dir string) (verdicts []Verdict, err error) {
 	arenas := make(map[Mode]*Arena)
 	opened := 0
@@ -140,7 +140,7 @@ func attack(ctx context.Context, attempts []Attempt, binary, dir string) (verdic
 	return verdicts, nil
 }
 
-// openWithin opens a cluster, or gives up.
+// openWithin opens a cluster, and fails after openMax.
 func openWithin(ctx context.Context, mode Mode, binary, dir string) (*Arena, error) {
 	limited, cancel := context.WithTimeout(ctx, openMax)
 	defer cancel()
@@ -157,7 +157,7 @@ func word(held bool) string {
 	return "BROKEN"
 }
 
-// report prints a table, what did not hold at its end, and returns whether all held.
+// report prints a table of the verdicts, with those that did not hold at its end. It reports whether all held.
 func report(w io.Writer, verdicts []Verdict, took time.Duration) bool {
 	verdicts = slices.Clone(verdicts)
 	slices.SortStableFunc(verdicts, func(a, b Verdict) int {
@@ -188,13 +188,13 @@ func report(w io.Writer, verdicts []Verdict, took time.Duration) bool {
 	return held == len(verdicts)
 }
 
-// plain is text in one line, in which nothing controls a terminal: answers of the node stand in it.
+// plain returns text in one line, with control characters quoted, because it may contain answers of a node.
 func plain(text string) string {
 	quoted := strconv.Quote(strings.Join(strings.Fields(text), " "))
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// attempts are all that there are.
+// attempts returns all attempts.
 func attempts() []Attempt {
 	return slices.Concat(answers(), decoding(), sessions(), peers(), webPages(), gossip(), inFlight(), audits(), budgets(),
 		files(),

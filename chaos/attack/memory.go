@@ -24,11 +24,11 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// floodGrows is by how much a node may grow under requests that are all within their limits: never over 640 MiB with a
-// limit of 512.
+// floodGrows is how many bytes a node may grow under requests that are each within their limits. So a node never takes
+// more than 640 MiB with a limit of 512.
 const floodGrows = 540 * mib
 
-// raw is a message that goes as it is, and whose answer is not looked at.
+// raw is a message that is sent and received without a change of its bytes.
 type raw []byte
 
 // rawCodec sends and receives raw messages.
@@ -48,12 +48,12 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// Name implements encoding.Codec: the server takes the bytes for a message.
+// Name implements encoding.Codec. By this name the server decodes the bytes as a protobuf message.
 func (rawCodec) Name() string { return "proto" }
 
 var _ encoding.Codec = rawCodec{}
 
-// send calls a method with a message as it is, and returns what came back.
+// send calls a method with an encoded message, and returns the encoded answer.
 func (a *Arena) send(ctx context.Context, role, method string, message []byte) (answer []byte, err error) {
 	conn, err := a.grpc(role)
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *Arena) send(ctx context.Context, role, method string, message []byte) (
 	return out, err
 }
 
-// invoke calls a method, and does not look at its answer.
+// invoke calls a method, and ignores its answer.
 func (a *Arena) invoke(ctx context.Context, role, method string, req protobuf.Message) error {
 	b, err := protobuf.Marshal(req)
 	if err != nil {
@@ -128,7 +128,7 @@ func wideQuestion() *ebbv1.Question {
 	}}}
 }
 
-// answers ask little and would be answered much.
+// answers returns attempts with small requests for large answers.
 func answers() (out []Attempt) {
 	for _, mode := range []Mode{Open, Tokens} {
 		out = append(out, Attempt{
@@ -215,7 +215,7 @@ func unread(ctx context.Context, a *Arena) error {
 
 const emptyIncrements = 1_300_000 // {}, in 3.9 MB
 
-// decoding sends little that would take much to decode.
+// decoding returns attempts with small messages that would need much memory to decode.
 func decoding() []Attempt {
 	jsonBody := `{"increments":[` + strings.Repeat("{},", emptyIncrements-1) + `{}]}`
 	var wire []byte
@@ -279,7 +279,8 @@ func decoding() []Attempt {
 	}
 }
 
-// gzipGRPC sends a compressed message, which a client of gRPC could not: it would have to hold what it is of.
+// gzipGRPC sends a compressed message in frames of its own. A client of gRPC could not send it, because it would have
+// to hold the message uncompressed.
 func gzipGRPC(ctx context.Context, a *Arena) error {
 	small, err := gzipZeros(512 * mib)
 	if err != nil {
@@ -320,7 +321,7 @@ func gzipHTTP(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// inFlight holds bodies open that are nearly whole.
+// inFlight returns attempts that hold nearly complete bodies open.
 func inFlight() []Attempt {
 	const of = "bytes in flight"
 	return []Attempt{
@@ -405,7 +406,7 @@ func heldMessages(ctx context.Context, a *Arena) error {
 	})
 }
 
-// budgets takes memory that others need.
+// budgets returns attempts to take memory that other namespaces need.
 func budgets() []Attempt {
 	const of = "budgets"
 	return []Attempt{
@@ -424,7 +425,8 @@ func budgets() []Attempt {
 	}
 }
 
-// starveOthers fills a namespace until it is refused. Another one, with a key, has to go on.
+// starveOthers fills a namespace until its writes are refused. Another namespace, which has a key, must still accept
+// writes.
 func starveOthers(ctx context.Context, a *Arena) error {
 	writeOwn := func(key string) error {
 		return a.call(ctx, "", ebbv1grpc.Ebb_Increment_FullMethodName, &ebbv1.IncrementRequest{
@@ -438,7 +440,7 @@ func starveOthers(ctx context.Context, a *Arena) error {
 		return err
 	}
 	const (
-		keys  = 120 // a batch
+		keys  = 120 // in a batch
 		bytes = 4 << 10
 		all   = 1 << 30 // twice what the node may take
 	)

@@ -30,13 +30,13 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// rawCall has a call send and receive raw messages.
+// rawCall makes a call send and receive raw messages.
 var rawCall = grpc.ForceCodec(rawCodec{})
 
 // evil is a name that would change a terminal, begin a line, and turn the direction of text.
 const evil = "e\x1b[2J\x1b]0;owned\x07\r\nHTTP/1.1 200 OK\u202e\u009b31m"
 
-// names have characters in them that control what prints them.
+// names returns attempts with control characters in names and values, which the program prints.
 func names() (out []Attempt) {
 	const of = "control characters"
 	onTerminal := func(name string, prepare func(context.Context, *Arena) error, args ...string) {
@@ -93,7 +93,7 @@ func names() (out []Attempt) {
 	)
 }
 
-// controlIn is where text has a character that a terminal does not show; -1 if nowhere.
+// controlIn returns the index of the first character that controls a terminal or turns text; -1 if text has none.
 func controlIn(text string) int {
 	return strings.IndexFunc(text, func(r rune) bool {
 		return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' || unicode.Is(unicode.Bidi_Control, r)
@@ -163,7 +163,7 @@ func evilNames(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// certificates are old, forged or missing.
+// certificates returns attempts with old, forged or missing certificates.
 func certificates() (out []Attempt) {
 	const of = "TLS"
 	for _, listener := range []string{"grpc", "http"} {
@@ -269,8 +269,8 @@ func certificates() (out []Attempt) {
 	)
 }
 
-// handshakeRefused demands that a client that connects so is not answered: with TLS 1.3 it learns of that with the
-// first answer.
+// handshakeRefused checks that a client with this configuration gets no answer. With TLS 1.3 the client learns of a
+// refusal only from the first answer.
 func (a *Arena) handshakeRefused(ctx context.Context, listener string, cfg *tls.Config) error {
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -325,7 +325,7 @@ func selfSigned(unit string, until time.Time) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// files are attempts on what the program reads and prints, not on the cluster.
+// files returns attempts on files that the program reads and prints, not on the cluster.
 func files() []Attempt {
 	const of = "files"
 	return []Attempt{
@@ -405,8 +405,7 @@ func files() []Attempt {
 	}
 }
 
-// openSecret demands that a program refuses a file that everybody can read, and that it takes the same file otherwise:
-// then it fails in another way, or runs.
+// openSecret checks that a program refuses a file that all users can read, with an error that names chmod 600.
 func (a *Arena) openSecret(ctx context.Context, content string, args ...string) error {
 	path := filepath.Join(a.dir, "open-secret")
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

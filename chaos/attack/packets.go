@@ -27,7 +27,7 @@ const (
 	gossipLabel    = 244
 )
 
-// gossip speaks to the port of gossip without a key.
+// gossip returns attempts on the gossip port, by clients without a key.
 func gossip() (out []Attempt) {
 	const of = "gossip"
 	compressed, err := lzwZeros(30 * mib)
@@ -55,7 +55,7 @@ func gossip() (out []Attempt) {
 			})
 		}
 	}
-	// a map of two: Algo 0, Buf
+	// a msgpack map of two fields: Algo (0) and Buf
 	bomb := append([]byte{gossipCompress, 0x82, 0xa4, 'A', 'l', 'g', 'o', 0, 0xa3, 'B', 'u', 'f', 0xc6},
 		binary.BigEndian.AppendUint32(nil, uint32(len(compressed)))...)
 	bomb = append(bomb, compressed...)
@@ -120,7 +120,7 @@ func lzwZeros(n int) ([]byte, error) {
 	return b.Bytes(), w.Close()
 }
 
-// packets sends 20,000 packets of every beginning.
+// packets sends 20,000 packets, whose first byte takes every value.
 func packets(ctx context.Context, a *Arena, bomb []byte) error {
 	c, err := (&net.Dialer{}).DialContext(ctx, "udp", a.at["gossip"])
 	if err != nil {
@@ -140,7 +140,7 @@ func packets(ctx context.Context, a *Arena, bomb []byte) error {
 	return nil
 }
 
-// impostor joins the gossip under a name and with the marks of another.
+// impostor joins the gossip with the name and the metadata of another node.
 type impostor struct{ meta []byte }
 
 func (i impostor) NodeMeta(int) []byte             { return i.meta }
@@ -163,7 +163,7 @@ func (a *Arena) joinGossip(name string, meta []byte) (*memberlist.Memberlist, er
 	return list, nil
 }
 
-// pose joins as ebb-1 with its marks and an earlier start. The node itself must go on.
+// pose joins the gossip as ebb-1, with its metadata and an earlier start. All nodes must continue to run.
 func pose(ctx context.Context, a *Arena) error {
 	spy, err := a.joinGossip("spy", nil)
 	if err != nil {
@@ -182,7 +182,7 @@ func pose(ctx context.Context, a *Arena) error {
 		return err
 	}
 	if meta == nil {
-		return nil // nothing is said to strangers
+		return nil // strangers do not get the metadata
 	}
 	list, err := a.joinGossip("ebb-1+"+strconv.FormatUint(1, 36), meta)
 	if err != nil {
@@ -200,7 +200,7 @@ func pose(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// bury tells every node that the others are dead, again and again. Writes must go on.
+// bury sends every node messages that the others are dead, again and again. Writes must succeed afterwards.
 func bury(ctx context.Context, a *Arena) error {
 	spy, err := a.joinGossip("spy2", nil)
 	if err != nil {
@@ -232,7 +232,7 @@ func bury(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// slowness holds connections on all listeners, and says next to nothing.
+// slowness returns attempts that hold connections to all listeners, and send almost nothing.
 func slowness() (out []Attempt) {
 	const of = "slow"
 	says := map[string]string{
@@ -302,7 +302,7 @@ func holdAt(ctx context.Context, a *Arena, address, text string, n int) error {
 	return nil
 }
 
-// crowds are many connections, watches and paths.
+// crowds returns attempts with many connections, watches and paths.
 func crowds() []Attempt {
 	const of = "crowds"
 	return []Attempt{

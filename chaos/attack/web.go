@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// mapKeys are the keys of a map.
+// mapKeys returns the keys of a map.
 func mapKeys[V any](m map[string]V) func(yield func(string) bool) { return maps.Keys(m) }
 
-// webPages make requests as a browser sends them for a page of another site, or for one whose name leads to this
-// machine.
+// webPages returns attempts with requests that a browser sends for a page of another site, or for a page whose name
+// leads to this machine.
 func webPages() (out []Attempt) {
 	const of = "web pages"
 	cross := map[string]string{

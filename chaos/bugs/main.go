@@ -79,7 +79,7 @@ func (s *session) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// printTable prints rows as columns under a header whose words have tabs between them.
+// printTable prints rows as columns under a header, whose columns are separated by tabs.
 func (s *session) printTable(header string, rows [][]string) error {
 	tw := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, header)
@@ -89,10 +89,11 @@ func (s *session) printTable(header string, rows [][]string) error {
 	return tw.Flush()
 }
 
-// checkerLimit is how long a checker may take with one bug: it takes seconds, and one that hangs has noticed the bug.
+// checkerLimit is how long a checker may take with one bug. It normally takes seconds; a checker that hangs counts as
+// having noticed the bug.
 const checkerLimit = 5 * time.Minute
 
-// runner finds the source and returns what plants bugs in it. The caller closes it.
+// runner finds the source, and returns a Runner that plants bugs in it. The caller closes the Runner.
 func (s *session) runner() (*mutants.Runner, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, usagef("cannot find the go command, which builds the tests: %w", err)
@@ -121,7 +122,7 @@ func (e usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// atMost refuses more arguments than n.
+// atMost refuses more than n arguments.
 func atMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
@@ -131,7 +132,8 @@ func atMost(n int) cobra.PositionalArgs {
 	}
 }
 
-// noneOf refuses a word that is not among words, and names the one that was meant.
+// noneOf returns a usage error for a word that is not among words. The error names the nearest word, or all words if
+// none is near.
 func noneOf(what, word string, words []string) error {
 	if near := spell.Nearest(word, words); near != "" {
 		return usagef("%s %q: did you mean %s?", what, word, near)

@@ -36,21 +36,21 @@ name --run tries all pieces, which takes many minutes.`,
 	return cmd
 }
 
-// pieceJSON is a piece, and with --run what came of it.
+// pieceJSON is a piece, and with --run its result.
 type pieceJSON struct {
 	museum.Piece
 	Result *pieceResult `json:"result,omitempty"`
 }
 
 type pieceResult struct {
-	Passes bool            `json:"passes"`           // its tests, on the source as it is
-	Error  string          `json:"error,omitempty"`  // why they do not, or could not be tried
+	Passes bool            `json:"passes"`           // whether its tests pass on the source as it is
+	Error  string          `json:"error,omitempty"`  // why they do not pass, or could not be run
 	Mutant *mutants.Result `json:"mutant,omitempty"` // of the run with the bug put back
 }
 
 func (r *pieceResult) good() bool { return r.Error == "" && (r.Mutant == nil || r.Mutant.Caught) }
 
-// say says it in a few words.
+// say describes the result in a few words.
 func (r *pieceResult) say() string {
 	switch {
 	case r.Error != "":
@@ -153,7 +153,7 @@ func (s *session) printPieces(all []pieceJSON) error {
 	return s.printTable(head, rows)
 }
 
-// tellPiece tells the story of one.
+// tellPiece prints a piece with its story.
 func (s *session) tellPiece(p *pieceJSON) error {
 	rows := [][2]string{
 		{"found", p.Found},

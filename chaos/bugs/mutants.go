@@ -67,11 +67,11 @@ func mutantNames(*cobra.Command, []string, string) ([]string, cobra.ShellCompDir
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// mutantJSON is what became of a mutant.
+// mutantJSON is the result of a mutant.
 type mutantJSON struct {
 	mutants.Outcome
 	What  string `json:"what"`
-	Error string `json:"error,omitempty"` // why nothing came of trying it
+	Error string `json:"error,omitempty"` // why the mutant has no verdict
 
 	known bool // from an earlier run
 }
@@ -123,7 +123,7 @@ func tryMutants(ctx context.Context, s *session, mf mutantFlags) error {
 	return nil
 }
 
-// chosen are the mutants that are asked for.
+// chosen returns the mutants that the flags select. It is a usage error if there are none.
 func (mf mutantFlags) chosen() ([]mutants.Mutant, error) {
 	if mf.parallel < 1 || mf.parallel > 64 {
 		return nil, usagef("--parallel %d: from 1 to 64 mutants at once", mf.parallel)
@@ -150,7 +150,7 @@ type mutantTrial struct {
 	progress *mutantProgress
 
 	mu     sync.Mutex // guards what follows, and kept
-	failed error      // to keep a verdict
+	failed error      // why a verdict could not be kept
 }
 
 // all tries as many mutants at once as parallel says. It returns an error if a verdict cannot be kept, or if ctx ends.
@@ -180,7 +180,7 @@ func (t *mutantTrial) all(ctx context.Context, all []mutants.Mutant, parallel in
 	return out, ctx.Err()
 }
 
-// one tries a mutant, unless what became of it is known.
+// one tries a mutant, unless its result is known from an earlier run.
 func (t *mutantTrial) one(ctx context.Context, m *mutants.Mutant) mutantJSON {
 	row := mutantJSON{What: m.What}
 	known := false
@@ -197,7 +197,7 @@ func (t *mutantTrial) one(ctx context.Context, m *mutants.Mutant) mutantJSON {
 	return row
 }
 
-// keep tells what became of a mutant, and writes its verdict down.
+// keep prints the result of a mutant, and records its verdict.
 func (t *mutantTrial) keep(ctx context.Context, row *mutantJSON) (err error) {
 	if ctx.Err() != nil {
 		return nil
@@ -214,7 +214,7 @@ func (t *mutantTrial) keep(ctx context.Context, row *mutantJSON) (err error) {
 	return err
 }
 
-// pageOf is the page about a run.
+// pageOf returns the page about a run.
 func pageOf(all []mutantJSON) *mutants.Page {
 	p := mutants.Page{Command: strings.Join(append([]string{"go run ./chaos/bugs"}, os.Args[1:]...), " ")}
 	for _, m := range all {
@@ -223,7 +223,7 @@ func pageOf(all []mutantJSON) *mutants.Page {
 	return &p
 }
 
-// verdict says what caught a mutant.
+// verdict returns what caught a mutant, or that it was not caught or has no verdict.
 func (m mutantJSON) verdict() string {
 	switch {
 	case m.Error != "":
@@ -234,7 +234,7 @@ func (m mutantJSON) verdict() string {
 	return m.By
 }
 
-// seeds is how many it took.
+// seeds returns how many seeds were tried; "-" for a checker without seeds.
 func (m mutantJSON) seeds() string {
 	if m.Seeds == 0 {
 		return "-"
@@ -242,7 +242,7 @@ func (m mutantJSON) seeds() string {
 	return strconv.FormatUint(m.Seeds, 10)
 }
 
-// listedMutant is one that was not tried.
+// listedMutant is a mutant in the output of --list.
 type listedMutant struct {
 	Mutant  string `json:"mutant"`
 	Checker string `json:"checker"`
@@ -276,10 +276,11 @@ func printMutants(s *session, all []mutantJSON) error {
 	return s.printTable("MUTANT\tWHAT IT BREAKS\tCHECKER\tCAUGHT BY\tSEEDS\tTOOK", rows)
 }
 
-// saidMax is how much of what a checker said is shown; JSON has it all.
+// saidMax is how many characters of a checker's message are shown; JSON has the whole message.
 const saidMax = 160
 
-// mutantProgress says what became of each mutant as soon as it is known, and on a terminal which are under way.
+// mutantProgress prints the result of each mutant as soon as it is known. On a terminal it also prints which mutants
+// are being tried.
 type mutantProgress struct {
 	out  io.Writer
 	live bool
@@ -324,7 +325,7 @@ func (p *mutantProgress) ends(m mutantJSON) {
 	p.show()
 }
 
-// show draws the line of what is under way. p.mu is held.
+// show draws the line of mutants that are being tried. p.mu is held.
 func (p *mutantProgress) show() {
 	if p.live && len(p.under) > 0 {
 		fmt.Fprintf(p.out, "\r\033[K%d of %d, under way: %s", p.done, p.of, strings.Join(p.under, ", "))

@@ -1,4 +1,4 @@
-// Package lines keeps what a long run has found in a file, one line each, so that a run which is broken off can go on.
+// Package lines keeps the results of a long run in a file, one a line, so that an interrupted run can continue.
 package lines
 
 import (
@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// Whole are the lines that end.
+// Whole returns the text up to its last line end.
 func Whole(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }
 
-// Open opens a file, or makes one, and reads its lines. The last line may have no end, if a run was interrupted while
-// it wrote it. Open leaves that line out if it begins as all lines do. Otherwise this is another kind of file, which
-// must not be shortened.
+// Open opens or creates a file, and returns its whole lines, which all begin with begins. A run that was interrupted
+// may have left a last line without an end. Open leaves this line out if it begins with begins. Otherwise Open fails,
+// because this is another kind of file, which must not be shortened. It also fails if the file is not regular.
 func Open(file, begins string) (_ *os.File, whole []byte, err error) {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -44,7 +44,7 @@ func Open(file, begins string) (_ *os.File, whole []byte, err error) {
 	return f, whole, nil
 }
 
-// Continue cuts off what comes after the whole lines that Open has read, and has the next one written there.
+// Continue truncates f after the whole lines that Open has read, so that the next line is written there.
 func Continue(f *os.File, whole []byte) error {
 	if err := f.Truncate(int64(len(whole))); err != nil {
 		return err

@@ -13,7 +13,7 @@
 //
 //	A negative amount that was refused could empty ...
 //
-// A piece with a mutant (chaos/mutants) proves itself: that puts the bug back, and the test must notice.
+// A piece with a mutant (chaos/mutants) proves itself: the mutant puts the bug back, and the test must then fail.
 package museum
 
 import (
@@ -39,7 +39,7 @@ type Piece struct {
 	Package string `json:"package"` // of the tests that fail if it comes back
 	Run     string `json:"run"`     // their names, with | between
 	Corpus  string `json:"corpus,omitempty"`
-	Mutant  string `json:"mutant,omitempty"` // what puts it back
+	Mutant  string `json:"mutant,omitempty"` // the mutant that puts the bug back
 	Story   string `json:"story"`
 }
 

@@ -14,22 +14,22 @@ import (
 	"github.com/ebbdb/ebb/chaos/lines"
 )
 
-// Outcome is what became of a mutant in one run.
+// Outcome is the result of a mutant in one run.
 type Outcome struct {
 	Result
 	Commit string    `json:"commit"` // of the source that it was planted in; empty where git does not say
 	Ended  time.Time `json:"ended"`
 }
 
-// Kept are outcomes in a file, one a line, so that a long run can be broken off and go on. Only verdicts are kept: what
-// came to none is tried again. A nil one keeps nothing.
+// Kept is outcomes in a file, one a line, so that an interrupted run can continue. Only verdicts are kept: a mutant
+// without a verdict is tried again. A nil Kept keeps nothing.
 type Kept struct {
 	file *os.File
 	by   map[string]Outcome // mutant
 }
 
-// ReadOutcomes reads what OpenKept has written, by mutant; of several of one the last. The end of a line that was not
-// written wholly is left out.
+// ReadOutcomes reads the text of a file that Kept has written, and returns the outcomes by mutant. If a mutant has
+// several, the last one counts. A last line without an end is ignored.
 func ReadOutcomes(text []byte) (map[string]Outcome, error) {
 	by, number := make(map[string]Outcome), 0
 	for line := range bytes.Lines(lines.Whole(text)) {
@@ -48,7 +48,7 @@ func ReadOutcomes(text []byte) (map[string]Outcome, error) {
 	return by, nil
 }
 
-// OpenKept reads a file, or makes one, and appends to it.
+// OpenKept opens or creates a file and reads its outcomes. Keep appends to the file.
 func OpenKept(file string) (_ *Kept, err error) {
 	f, whole, err := lines.Open(file, `{"mutant":`)
 	if err != nil {
@@ -72,7 +72,7 @@ func OpenKept(file string) (_ *Kept, err error) {
 // Close closes the file.
 func (k *Kept) Close() error { return k.file.Close() }
 
-// Of returns what became of a mutant before.
+// Of returns the outcome of a mutant that the file had when it was opened.
 func (k *Kept) Of(mutant string) (o Outcome, known bool) {
 	if k == nil {
 		return o, false
@@ -94,8 +94,8 @@ func (k *Kept) Keep(o Outcome) error {
 	return err
 }
 
-// Commit names the commit of the source, in 7 digits, and says if it was changed since; it is empty where git does not
-// say.
+// Commit returns the commit of the source, in 7 digits, with ", changed" if there are uncommitted changes. It is empty
+// if git fails.
 func (r *Runner) Commit(ctx context.Context) string {
 	git := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", r.root}, args...)...).Output()

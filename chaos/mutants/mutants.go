@@ -1,4 +1,4 @@
-// Package mutants plants bugs on purpose and asks the checkers, tests and the swarm of seeds, whether they see them.
+// Package mutants plants bugs on purpose, and checks whether its checkers catch them: tests, and the swarm of seeds.
 //
 // A mutant is a file in planted: what it breaks, which checker must notice it, and the lines that change. The mutant is
 // laid over the source while a checker is built (go build -overlay). So the product contains none of these bugs, not
@@ -41,7 +41,7 @@ type Checker struct {
 	Seeds    uint64 // how many from 1 on are tried at most; 0 for tests that take none; of real processes, how many faults
 }
 
-// Swarm and Processes are what these are called where other checkers have their package.
+// Swarm and Processes name these checkers where other checkers are named by their package.
 const (
 	Swarm     = "swarm"
 	Processes = "real processes"
@@ -60,7 +60,7 @@ func (c Checker) String() string {
 	return Swarm
 }
 
-// Edit replaces lines of a file, which it holds exactly once.
+// Edit replaces lines of a file, which must hold the old lines exactly once.
 type Edit struct {
 	File    string
 	Was, Is string
@@ -134,7 +134,8 @@ func parse(name string, text []byte) (Mutant, error) {
 	return m, nil
 }
 
-// Sources returns the mutated files of a module, by path below its root.
+// Sources returns the mutated files of a module, by path below its root. It fails if the source does not hold the lines
+// of an edit exactly once.
 func (m *Mutant) Sources(root string) (map[string][]byte, error) {
 	sources := make(map[string][]byte)
 	for _, e := range m.Edits {
@@ -153,7 +154,7 @@ func (m *Mutant) Sources(root string) (map[string][]byte, error) {
 	return sources, nil
 }
 
-// overlay writes the mutated files into dir, and what -overlay reads.
+// overlay writes the mutated files into dir, and the JSON file for -overlay. It returns the path of the JSON file.
 func (m *Mutant) overlay(root, dir string) (string, error) {
 	sources, err := m.Sources(root)
 	if err != nil {

@@ -21,14 +21,14 @@ type Page struct {
 // PageRow is a mutant of a run.
 type PageRow struct {
 	Outcome
-	What  string // it breaks
-	Error string // why nothing came of trying it
+	What  string // what the mutant breaks
+	Error string // why the mutant has no verdict
 }
 
 // missed reports whether a mutant is not known to be caught.
 func (r *PageRow) missed() bool { return !r.Caught || r.Error != "" }
 
-// HTML writes the page, which needs nothing else.
+// HTML writes the page, which needs no other files.
 func (p *Page) HTML(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	missed := 0
@@ -51,7 +51,7 @@ func (p *Page) HTML(to io.Writer) error {
 	return w.Flush()
 }
 
-// html writes the row. Errors are those of Flush.
+// html writes the row. Errors of w are returned by its Flush.
 func (r *PageRow) html(w *bufio.Writer) {
 	class, by, said := "good", r.By, r.Said
 	switch {

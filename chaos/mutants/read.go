@@ -15,7 +15,7 @@ var (
 	running = regexp.MustCompile(`(?m)^=== (?:RUN|CONT)\s+(\S+)`)
 )
 
-// read finds in a failed run of tests which test noticed, what it said, and with which seed.
+// read finds in the output of failed tests which test failed, its message, and the seed.
 func read(out []byte) (by, what string, with uint64) {
 	text := string(out)
 	if m := seed.FindAllStringSubmatch(text, -1); m != nil {

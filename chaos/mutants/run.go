@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// Result is what became of a mutant.
+// Result is the result of a mutant.
 type Result struct {
 	Mutant  string        `json:"mutant"`
 	Checker string        `json:"checker"` // the package of tests, or the swarm
 	Caught  bool          `json:"caught"`
 	By      string        `json:"by,omitempty"`    // the first test that failed, or the swarm's invariant
-	Seeds   uint64        `json:"seeds,omitempty"` // how many were tried, from 1 on, until one showed it, or in vain; of checkers that take seeds
-	Said    string        `json:"said,omitempty"`  // the first thing that the checker said
+	Seeds   uint64        `json:"seeds,omitempty"` // how many were tried, from 1 on; 0 for checkers without seeds
+	Said    string        `json:"said,omitempty"`  // the first message of the checker
 	Took    time.Duration `json:"took_ns"`         // of the run with the mutant, without building
 }
 
@@ -32,13 +32,13 @@ type Runner struct {
 	limit time.Duration
 	dir   string // for what is built
 
-	mu     sync.Mutex         // guards what follows, and holds for the run that fills it in
+	mu     sync.Mutex         // guards what follows; held during the run that fills it in
 	sound  map[Checker]uint64 // checkers that passed without a mutant, and with how many seeds
 	binary map[string]string  // of the source as it is, by package
 }
 
-// NewRunner returns a runner for the module at root. One run of a checker may take as long as limit; one that hangs for
-// so long has noticed.
+// NewRunner returns a runner for the module at root. One run of a checker may take as long as limit. A run that hangs
+// for so long counts as having noticed the mutant.
 func NewRunner(root string, limit time.Duration) (*Runner, error) {
 	dir, err := os.MkdirTemp("", "ebb-mutants-")
 	if err != nil {
@@ -50,7 +50,7 @@ func NewRunner(root string, limit time.Duration) (*Runner, error) {
 // Close removes what was built.
 func (r *Runner) Close() error { return os.RemoveAll(r.dir) }
 
-// Root returns the root of the module that holds dir.
+// Root returns the root of the module that holds dir. It fails if dir is not in the source of ebb.
 func Root(dir string) (string, error) {
 	for at := dir; ; at = filepath.Dir(at) {
 		if text, err := os.ReadFile(filepath.Join(at, "go.mod")); err == nil && bytes.HasPrefix(text, []byte("module github.com/ebbdb/ebb\n")) {
@@ -62,8 +62,8 @@ func Root(dir string) (string, error) {
 	}
 }
 
-// Try plants a mutant and runs its checker, which must pass without the mutant: else it would catch anything. The error
-// says why nothing came of it, such as that the mutant does not build.
+// Try plants a mutant and runs its checker. The checker must also pass without the mutant: otherwise it would catch
+// anything. The error says why there is no verdict, such as that the mutant does not build.
 func (r *Runner) Try(ctx context.Context, m *Mutant) (Result, error) {
 	res := Result{Mutant: m.Name, Checker: m.Checker.String()}
 	dir, err := os.MkdirTemp(r.dir, "mutant-")
@@ -90,11 +90,10 @@ func (r *Runner) Try(ctx context.Context, m *Mutant) (Result, error) {
 	return res, err
 }
 
-// Sound runs a checker on the source as it is, which must pass.
+// Sound runs a checker on the source as it is, and returns an error if the checker does not pass.
 func (r *Runner) Sound(ctx context.Context, c Checker) error { return r.passes(ctx, c, c.Seeds) }
 
-// passes runs a checker on the source as it is, with as many seeds as it took to catch a mutant, unless it has done so
-// before.
+// passes runs a checker on the source as it is, unless the checker has passed with as many seeds before.
 func (r *Runner) passes(ctx context.Context, c Checker, seeds uint64) error {
 	of := c
 	of.Seeds = 0
@@ -129,7 +128,7 @@ func (r *Runner) build(ctx context.Context, c Checker, overlay, binary string) e
 	if of == "" {
 		args, of = []string{"build"}, "./cmd/ebb"
 	}
-	args = append(args, "-ldflags=-s -w", "-overlay", overlay, "-o", binary, of) // without what debuggers read, which is half of the linker's work
+	args = append(args, "-ldflags=-s -w", "-overlay", overlay, "-o", binary, of) // no debug information: half of the linker's work
 	build := exec.CommandContext(ctx, "go", args...)
 	build.Dir = r.root
 	if out, err := build.CombinedOutput(); err != nil {
@@ -138,7 +137,7 @@ func (r *Runner) build(ctx context.Context, c Checker, overlay, binary string) e
 	return nil
 }
 
-// found is what came of one run of a checker.
+// found is the result of one run of a checker.
 type found struct {
 	caught bool
 	by     string
@@ -196,7 +195,8 @@ func (r *Runner) run(ctx context.Context, c Checker, binary string) (found, erro
 	return f, nil
 }
 
-// usesRapid reports whether tests of a package use rapid, which else keeps in the source what made a test fail.
+// usesRapid reports whether tests of a package use rapid. By default rapid writes into the source what made a test
+// fail.
 func usesRapid(dir string) bool {
 	files, _ := filepath.Glob(filepath.Join(dir, "*_test.go")) // the pattern is sound
 	return slices.ContainsFunc(files, func(file string) bool {
@@ -205,7 +205,7 @@ func usesRapid(dir string) bool {
 	})
 }
 
-// readSwarm reads what `ebb chaos sim --json` says.
+// readSwarm reads the output of `ebb chaos sim --json`.
 func readSwarm(out []byte, c Checker) (f found, err error) {
 	var report struct {
 		Sum struct {
@@ -229,7 +229,7 @@ func readSwarm(out []byte, c Checker) (f found, err error) {
 	return found{seeds: c.Seeds}, nil
 }
 
-// readProcesses reads what `ebb chaos proc --json` says.
+// readProcesses reads the output of `ebb chaos proc --json`.
 func readProcesses(out []byte, c Checker) (f found, err error) {
 	var report struct {
 		Verdict *struct {
@@ -258,7 +258,7 @@ func readProcesses(out []byte, c Checker) (f found, err error) {
 	return f, nil
 }
 
-// readTests reads what go test -v says.
+// readTests reads the output of go test -v.
 func readTests(out []byte, passed bool, c Checker) (found, error) {
 	if passed {
 		ran := false
@@ -277,7 +277,7 @@ func readTests(out []byte, passed bool, c Checker) (found, error) {
 	f := found{caught: true}
 	f.by, f.said, f.seeds = read(out)
 	if c.Seeds == 0 {
-		f.seeds = 0 // a number that the test has for itself
+		f.seeds = 0 // the checker takes no seeds: the number is another one
 	}
 	if f.by == "" {
 		return f, fmt.Errorf("no test failed, and yet it ended so: %s", out)

@@ -16,17 +16,17 @@ import (
 
 var canStrace = sync.OnceValue(canTrace)
 
-// errNothing is of a fault that has found nothing to do. It is not counted.
+// errNothing says that a fault had no effect. Such a fault is not counted.
 var errNothing = errors.New("nothing came of it")
 
 const (
 	// hitMax is how long a traced process may take until it makes the call that is to fail.
 	hitMax = 30 * time.Second
-	// syncsMost is the most syncs that a thread makes before one at which it is killed.
+	// syncsMost is the highest number of a thread's sync at which the process is killed.
 	syncsMost = 24
 )
 
-// callFaults are of single system calls, of all or for one file.
+// callFaults strike at single system calls, for all files or for one.
 var callFaults = []Family{
 	{
 		Name: "kill-at-sync", What: fmt.Sprintf("a process is killed when one of its threads begins its 1st to %dth sync of a file", syncsMost), Can: func() error { return canStrace() },
@@ -84,13 +84,13 @@ func (w *world) trace(i int, args ...string) (*tracer, error) {
 type oneFile struct {
 	path string // below the data directory
 	born bool   // it is written when the node comes back with an empty disk
-	// spared: the node may go on. What has arrived of a snapshot is asked for again.
+	// spared: the node may continue to run, because it requests the part of a snapshot again.
 	spared bool
-	// write makes the node write it; nil: it does anyhow.
+	// write makes the node write the file; nil if the node does so anyhow.
 	write func(ctx context.Context, w *world) error
 }
 
-// files are those of a node for which calls may fail.
+// files returns the files of a node for which calls may be made to fail.
 func (w *world) files(i int) (all []oneFile, err error) {
 	all = []oneFile{
 		{path: "node.json.tmp", born: true},
@@ -112,7 +112,7 @@ func (w *world) files(i int) (all []oneFile, err error) {
 		if err != nil {
 			return err
 		}
-		if len(snapshots) > 0 { // so the others have one of this group, and do not have all of its log
+		if len(snapshots) > 0 { // so other nodes have a snapshot of this group, too, and not all of its log
 			group := filepath.Base(filepath.Dir(snapshots[w.rng.IntN(len(snapshots))]))
 			all = append(all, oneFile{path: filepath.Join("snap", group, "arriving.part"), born: true, spared: true})
 		}
@@ -121,8 +121,8 @@ func (w *world) files(i int) (all []oneFile, err error) {
 	return all, err
 }
 
-// writtenLater compares files by when they were written last: the newest segment of a log may be one that waits for its
-// turn.
+// writtenLater compares files by the time of their last write. Names are not enough: the newest segment of a log may
+// not be in use yet.
 func writtenLater(a, b string) int {
 	var at [2]time.Time
 	for i, name := range []string{a, b} {
@@ -133,7 +133,7 @@ func writtenLater(a, b string) int {
 	return at[0].Compare(at[1])
 }
 
-// failFile lets calls for a file of a node fail, and sees what it does then.
+// failFile makes calls for one file of a node fail, and checks what the node does then.
 func (w *world) failFile(ctx context.Context, calls, errno string) (mend func() error, err error) {
 	i := w.killableVictim(ctx)
 	files, err := w.files(i)
@@ -183,7 +183,7 @@ func (w *world) failFile(ctx context.Context, calls, errno string) (mend func() 
 	return func() error { return w.afterFile(ctx, i, file) }, nil
 }
 
-// awaitHit lets a node that is traced write a file, and reports whether a call has failed.
+// awaitHit lets a traced node write a file, and reports whether a call has failed.
 func (w *world) awaitHit(ctx context.Context, i int, t *tracer, file oneFile) (hit bool, err error) {
 	if file.born {
 		if err := w.f.Resume(i); err != nil {
@@ -206,8 +206,8 @@ func (w *world) awaitHit(ctx context.Context, i int, t *tracer, file oneFile) (h
 	return t.hit(), nil
 }
 
-// afterFile brings a node back whose file could not be written. What it has not synced is gone, where its disk can lose
-// something.
+// afterFile brings a node back whose file could not be written. If the node has ended and its disk can lose data, what
+// it has not synced is lost.
 func (w *world) afterFile(ctx context.Context, i int, file oneFile) error {
 	if !w.f.Runs(i) && w.testbed != nil && w.testbed.disks {
 		m := w.f.Machine(i)

@@ -14,17 +14,17 @@ import (
 const (
 	// diskBytes is how large a machine's disk is. A node wants 64 MiB free.
 	diskBytes = 512 << 20
-	// fillerName is what takes all room of a full disk.
+	// fillerName is the file that takes all space of a full disk.
 	fillerName = "filler"
 
 	ioctlShutdown = 0x8004587d // FS_IOC_SHUTDOWN: from now on the file system reads and writes nothing
 	keepNoLog     = 2          // and does not even write what its journal has in memory
-	ioctlFreeze   = 0xc0045877 // FIFREEZE: whatever writes waits
+	ioctlFreeze   = 0xc0045877 // FIFREEZE: all writes wait
 	ioctlThaw     = 0xc0045878
 )
 
-// giveDisk makes a disk of the machine's own: an ext4 file system in the file image, on a loop device, seen at dir by
-// the machine alone.
+// giveDisk makes a disk of the machine's own: an ext4 file system in the file image, on a loop device. Only the machine
+// sees it, at dir.
 func (m *Machine) giveDisk(image, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (m *Machine) mount() error {
 	if err != nil {
 		return err
 	}
-	defer loop.Close() // the mount keeps it; without a mount it goes with this
+	defer loop.Close() // the mount keeps the device; without a mount, Close frees it
 	if err := unix.Mount(device, m.dir, "ext4", unix.MS_NOATIME, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", m.site.image, err)
 	}
@@ -116,7 +116,7 @@ func (m *Machine) takeDisk() error {
 
 // unmount is called on the machine's thread.
 func (m *Machine) unmount() error {
-	for deadline := time.Now().Add(10 * time.Second); ; { // the kernel closes files of the dead a little later
+	for deadline := time.Now().Add(10 * time.Second); ; { // the kernel closes files of ended processes a little later
 		err := unix.Unmount(m.dir, 0)
 		if err == nil {
 			return nil
@@ -138,7 +138,7 @@ func (m *Machine) remount() error {
 	})
 }
 
-// freeze lets all writes wait until thaw.
+// freeze makes all writes wait until thaw.
 func (m *Machine) freeze() error { return m.ioctl(ioctlFreeze, 0) }
 
 func (m *Machine) thaw() error { return m.ioctl(ioctlThaw, 0) }
@@ -164,7 +164,7 @@ func (m *Machine) fill() error {
 	})
 }
 
-// empty takes back what fill took.
+// empty frees the space that fill took.
 func (m *Machine) empty() error {
 	return m.do(func() error { return os.Remove(filepath.Join(m.dir, fillerName)) })
 }

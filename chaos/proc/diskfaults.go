@@ -76,7 +76,7 @@ var diskFaults = []Family{
 			w.start(i)
 			w.until(ctx, readyMax, func(ctx context.Context) bool { return !w.f.Runs(i) || w.f.Ready(ctx, i) })
 			if w.f.Runs(i) && w.hold("damage-seen", w.f.Ready(ctx, i), "%s neither ends nor is ready, with %s inverted; the end of its log:\n%s", w.f.Name(i), what, w.f.LogTail(i)) {
-				w.pass(ctx, w.between(time.Second, 4*time.Second)) // it serves: the bit was in what an older snapshot or the rest of the log makes up for, or will be noticed later
+				w.pass(ctx, w.between(time.Second, 4*time.Second)) // it serves: other files replace the damage, or it is detected later
 			}
 			if w.f.Runs(i) {
 				w.kill(i) // no other node may have damage at the same time
@@ -113,10 +113,10 @@ func (w *world) fill(nodes ...int) (mend func() error, err error) {
 	}, err
 }
 
-// corruptCode is what a node says that refuses damaged files.
+// corruptCode is the error code of a node that refuses damaged files.
 const corruptCode = "EBB-4002"
 
-// anew starts a node that does not run with an empty disk, and waits until it has its share again.
+// anew empties the disk of a node that does not run, starts the node, and waits until it has all its replicas again.
 func (w *world) anew(ctx context.Context, i int) error {
 	if err := w.f.Wipe(i); err != nil {
 		return err
@@ -126,7 +126,8 @@ func (w *world) anew(ctx context.Context, i int) error {
 	return nil
 }
 
-// flip inverts a bit of a file of the log or of a snapshot of a node that does not run, and says which.
+// flip inverts one bit in a log segment or a snapshot of a node that does not run, and returns a description of the
+// bit.
 func (w *world) flip(i int) (what string, err error) {
 	dir := w.f.DataDir(i)
 	err = w.f.Machine(i).do(func() error {
@@ -144,7 +145,7 @@ func (w *world) flip(i int) (what string, err error) {
 			if err != nil {
 				return err
 			}
-			var used []int // of a log's segment the most is zeros, which mean nothing yet
+			var used []int // most of a log segment is zeros, which mean nothing yet
 			for at, b := range raw {
 				if b != 0 {
 					used = append(used, at)
@@ -172,7 +173,8 @@ func writeAt(name string, bytes []byte, at int64) error {
 	return errors.Join(err, f.Close())
 }
 
-// powerLoss ends disks and then processes. What the kernel had not written yet is lost, but for what was synced.
+// powerLoss cuts the power of disks, and then ends their processes. What the kernel had not written to disk yet is
+// lost; what was synced stays.
 func (w *world) powerLoss(nodes ...int) (mend func() error, err error) {
 	for _, i := range nodes {
 		w.down[i] = true
@@ -195,7 +197,7 @@ func (w *world) powerLoss(nodes ...int) (mend func() error, err error) {
 	return func() error { return each(func(i int) error { return w.f.Machine(i).remount() }) }, err
 }
 
-// slow lets the writes of a node wait for a part of each half second.
+// slow makes the disk writes of a node wait for a part of each half second, until mend.
 func (w *world) slow(i int, part time.Duration) (mend func() error) {
 	const period = 500 * time.Millisecond
 	w.tell("the disk of %s does nothing for %v of every %v", w.f.Name(i), part.Round(time.Millisecond), period)

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// nameServer is a DNS server over UDP for a few names, with the memory of a
-// cluster's: what it said of a name, it says for a while longer.
+// nameServer is a DNS server over UDP for a few names. Like the DNS of a cluster it caches answers, so a name may have
+// an outdated address for a while.
 type nameServer struct {
 	conn   net.PacketConn
 	lookup func(name string) (addrs []netip.Addr, cached bool)
 	keep   time.Duration
 	wg     sync.WaitGroup
-	said   map[string]saying // of the one goroutine
+	said   map[string]saying // only the goroutine run uses it
 }
 
 type saying struct {
@@ -25,9 +25,9 @@ type saying struct {
 	until time.Time
 }
 
-// serveNames answers at a free address on loopback. lookup returns what a name,
-// without the last dot, stands for, none if nothing, and whether that may be
-// remembered, for keep.
+// serveNames starts a server at a free address on loopback. lookup gets a name without the last dot, and returns its
+// addresses; none if the name is unknown. It also returns whether the answer may be cached, which the server does for
+// keep.
 func serveNames(keep time.Duration, lookup func(name string) ([]netip.Addr, bool)) (*nameServer, error) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *nameServer) run() {
 	}
 }
 
-// answer returns the reply to a packet; nil to one that is no question.
+// answer returns the reply to a packet; nil if the packet is no question.
 func (s *nameServer) answer(packet []byte) []byte {
 	var p dnsmessage.Parser
 	header, err := p.Start(packet)

@@ -14,18 +14,19 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// doors are connections to single nodes: only the node behind one answers what is asked through it, or no node does.
-// They follow the nodes that join and leave.
+// doors are gRPC connections to single nodes. A request on a door is answered by its node, or not at all. Doors are
+// added for nodes that join, and removed for nodes that leave.
 type doors struct {
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
 	client credentials.TransportCredentials
-	node   credentials.TransportCredentials // where only nodes may ask for shards themselves; nil: clients may
+	node   credentials.TransportCredentials // for requests to shards; nil: as client
 
 	mu  sync.RWMutex // guards all
 	all []door
 }
 
-// door is two connections, or one twice.
+// door is the connections to one node: conn for requests of clients, inner for requests to shards. Both are one
+// connection if the same credentials serve for both.
 type door struct {
 	node        string
 	conn, inner *grpc.ClientConn
@@ -42,7 +43,7 @@ func (d door) close() error {
 	return err
 }
 
-// newDoors returns none yet. Without certificates they use no TLS.
+// newDoors returns an empty set of doors. Without certificates the doors use no TLS.
 func newDoors(dial func(ctx context.Context, addr string) (net.Conn, error), c *certificates) (*doors, error) {
 	d := &doors{dial: dial, client: insecure.NewCredentials()}
 	if c == nil {
@@ -58,7 +59,7 @@ func newDoors(dial func(ctx context.Context, addr string) (net.Conn, error), c *
 	return d, errors.Join(err, nodeErr)
 }
 
-// open adds a node's.
+// open adds the door of a node.
 func (d *doors) open(node, addr string) error {
 	to := func(creds credentials.TransportCredentials) (*grpc.ClientConn, error) {
 		return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(d.dial),
@@ -81,7 +82,7 @@ func (d *doors) open(node, addr string) error {
 	return nil
 }
 
-// shut takes away that of a node which does not come back.
+// shut closes and removes the door of a node that does not come back.
 func (d *doors) shut(node string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,14 +95,14 @@ func (d *doors) shut(node string) error {
 	return gone.close()
 }
 
-// list returns all, in the order in which they were opened. It is not to be changed.
+// list returns all doors, in the order in which they were opened. The caller must not change the slice.
 func (d *doors) list() []door {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.all
 }
 
-// close shuts all.
+// close closes all doors.
 func (d *doors) close() (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -26,29 +26,30 @@ type Failover struct {
 	Progress func(line string)
 }
 
-// FailoverReport is what came of it.
+// FailoverReport is the result of a Failover.
 type FailoverReport struct {
 	Command  string          `json:"command,omitempty"`
 	Trials   int             `json:"trials"`
-	Election time.Duration   `json:"election_timeout_ns"` // of that number of shards
+	Election time.Duration   `json:"election_timeout_ns"` // of a cluster with that number of shards
 	P50      time.Duration   `json:"p50_ns"`
 	P99      time.Duration   `json:"p99_ns"`
 	Max      time.Duration   `json:"max_ns"`
 	Took     []time.Duration `json:"took_ns"` // sorted
-	// Counted is how many writes there are in the end; it is Trials and what was written in between.
+	// Counted is how many writes the cluster counts at the end. Written is how many it has acknowledged.
 	Counted float64 `json:"counted"`
 	Written int     `json:"written"`
-	// Interrupted says that there were to be more trials. What they have written is not counted then.
+	// Interrupted reports whether the run was cut short. The writes are not counted then.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // electionsMax is how many election timeouts the p99 may be.
 const electionsMax = 3
 
-// Limit is what the p99 may be.
+// Limit returns the highest p99 that is allowed.
 func (r *FailoverReport) Limit() time.Duration { return electionsMax * r.Election }
 
-// Err says what is wrong with it: that it takes too long, or that writes are missing. An interrupted one is not judged.
+// Err returns an error if other writes are counted than were acknowledged, or if the p99 is above Limit. It returns nil
+// for an interrupted run.
 func (r *FailoverReport) Err() error {
 	switch {
 	case r.Interrupted:
@@ -60,14 +61,15 @@ func (r *FailoverReport) Err() error {
 	return nil
 }
 
-// Run measures. When ctx ends after the nodes have started, the report is of the trials until then.
+// Run measures and returns a report. It fails where CanCut does. When ctx ends after the nodes have started, the report
+// covers the trials until then.
 func (o *Failover) Run(ctx context.Context) (r *FailoverReport, err error) {
 	if err := canCut(); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if r == nil && ctx.Err() != nil {
-			err = ctx.Err() // what it has kept from starting does not matter
+			err = ctx.Err() // the interruption is the cause, whatever failed to start
 		}
 	}()
 	g, err := NewTestbed(TestbedOptions{Dir: o.Dir, Machines: o.Nodes, Network: true})
@@ -102,7 +104,7 @@ func (o *Failover) Run(ctx context.Context) (r *FailoverReport, err error) {
 	return m.report(ctx)
 }
 
-// measuring is a Failover under way.
+// measuring is the state of a running Failover.
 type measuring struct {
 	o       *Failover
 	g       *Testbed
@@ -127,7 +129,7 @@ func (m *measuring) trial(ctx context.Context, number int) error {
 	if err != nil {
 		return err
 	}
-	if err := m.write(ctx, shard); err != nil { // the client knows the leader
+	if err := m.write(ctx, shard); err != nil { // so that the client has a route to the leader
 		return err
 	}
 	others := make([]int, 0, m.f.Nodes())
@@ -164,8 +166,8 @@ func (m *measuring) write(ctx context.Context, shard uint32) error {
 	return err
 }
 
-// awaitHealthy waits until all nodes answer, each shard has one leader and all its replicas are where that is; it
-// returns the leader of one of them.
+// awaitHealthy waits until all nodes answer, and each shard has one leader that all its replicas follow in its term. It
+// returns the node that leads shard.
 func (m *measuring) awaitHealthy(ctx context.Context, shard uint32) (leader int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, healthyMax)
 	defer cancel()

@@ -13,17 +13,17 @@ import (
 // Family is a kind of fault.
 type Family struct {
 	Name string
-	What string // happens, in words
-	// Can says why this machine cannot have it; nil: it can.
+	What string // what happens, in words
+	// Can returns why this machine cannot inject the fault; nil if it can.
 	Can func() error
 
-	network, disk, tls bool // what the fleet must stand on
+	network, disk, tls bool // what the fleet needs: networks or disks of its own, TLS
 	holdMin, holdMax   time.Duration
-	// holdLong is how long it may last one time in longOneIn, where the run is long enough: no more than a tenth of it.
-	// 0: never longer than holdMax.
+	// holdLong is how long one fault in longOneIn may last, but no longer than a tenth of the run. 0: no fault lasts
+	// longer than holdMax.
 	holdLong time.Duration
-	// strike breaks something and returns how to mend it; nil if that is done. The caller later starts the processes
-	// that do not run. Both return errNothing if they broke nothing.
+	// strike injects the fault and returns a function that mends it; nil if nothing is left to mend. The caller later
+	// starts the processes that have ended. Both functions return errNothing if the fault had no effect.
 	strike func(ctx context.Context, w *world) (mend func() error, err error)
 }
 
@@ -33,7 +33,7 @@ const cyclesFor = 15 * time.Minute
 // Bare reports whether a family needs processes alone: no network and no disk of their own.
 func (f Family) Bare() bool { return !f.network && !f.disk && f.strike != nil }
 
-// longOneIn is how often a fault that may last long does: one time in so many.
+// longOneIn says how often a fault lasts long, in a family with holdLong: one time in so many.
 const longOneIn = 6
 
 // lasts draws how long a fault lasts.
@@ -56,7 +56,7 @@ var (
 
 func can() error { return nil }
 
-// Families are all of them.
+// Families are all families of faults.
 var Families = slices.Concat(processFaults, networkFaults, diskFaults, callFaults, memoryFaults, memberFaults, impossible)
 
 // FamilyNames are the names of all families, in the order of the table.
@@ -68,8 +68,8 @@ func FamilyNames() []string {
 	return names
 }
 
-// Choose finds the families named, or all if none are, and leaves out those that this machine cannot do. It is an error
-// if nothing is left.
+// Choose returns the named families, or all if names is empty. Families that this machine cannot inject are in skipped
+// instead. Choose fails if no family is left.
 func Choose(names []string) (able []Family, skipped []Skipped, err error) {
 	var last error
 	for _, f := range Families {
@@ -146,10 +146,11 @@ var processFaults = []Family{
 	},
 }
 
-// cutMax is how long nodes may not hear each other. A tenth of the run is less, mostly.
+// cutMax is how long a network cut may last. A tenth of the run is mostly less.
 const cutMax = 10 * time.Minute
 
-// weather makes a family of what packets meet between a victim and all others, in both directions, or in one.
+// weather makes a family of network faults. cutOff sets the rules for packets and returns a line for the story; mending
+// removes all rules.
 func weather(name, what string, long time.Duration, cutOff func(ctx context.Context, w *world, n *Network) string) Family {
 	return Family{
 		Name: name, What: what, Can: canCut, network: true, holdMin: 500 * time.Millisecond, holdMax: 12 * time.Second, holdLong: long,
@@ -214,7 +215,7 @@ func (w *world) ports(nodes []int) (ports []int) {
 	return ports
 }
 
-// everywhere lets packets between any two members meet the same.
+// everywhere sets the same rule for packets between any two members.
 func (w *world) everywhere(n *Network, what Weather) {
 	for _, i := range w.members {
 		for _, j := range w.others(i) {
@@ -223,7 +224,7 @@ func (w *world) everywhere(n *Network, what Weather) {
 	}
 }
 
-// killable are the members whose processes may be ended.
+// killable returns the members whose processes may be ended.
 func (w *world) killable() []int {
 	return slices.DeleteFunc(slices.Clone(w.members), func(i int) bool { return i == w.witness })
 }
@@ -239,7 +240,7 @@ func (w *world) kill(nodes ...int) {
 	wg.Wait()
 }
 
-// starve takes most of its time away from a process, until mend.
+// starve suspends a process for most of the time, until mend.
 func (w *world) starve(i int) (mend func() error) {
 	const on, off = 5 * time.Millisecond, 45 * time.Millisecond
 	w.tell("%s gets little time", w.f.Name(i))
@@ -263,7 +264,7 @@ func (w *world) starve(i int) (mend func() error) {
 	}
 }
 
-// wait reports whether ctx has ended within d.
+// wait waits for d at most, and reports whether ctx ended before.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -273,7 +274,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// impossible is what real processes cannot be made to meet on any machine so far.
+// impossible are the families that cannot be injected into real processes on any machine so far.
 var impossible = []Family{
 	{
 		Name: "clock-jump", What: "the clock of a node jumps",

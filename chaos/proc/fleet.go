@@ -1,5 +1,5 @@
-// Package proc runs the real binary as real processes on loopback, and kills
-// them as a machine would.
+// Package proc runs clusters of real ebb processes on this machine, injects faults into them, and checks or measures
+// how they behave.
 package proc
 
 import (
@@ -20,13 +20,13 @@ import (
 	"time"
 )
 
-// Options says what to run.
+// Options defines the fleet that Start runs.
 type Options struct {
 	Binary  string   // the ebb binary
 	Dir     string   // below it, each node has a data directory and a log file
 	Nodes   int      // 3 if 0
-	Args    []string // further arguments of `ebb serve` for those that the cluster is born with
-	Every   []string // and for those that join, too
+	Args    []string // further arguments of `ebb serve` for the nodes that the cluster starts with
+	Every   []string // further arguments for all nodes, also for those that join
 	Env     []string // further environment
 	Testbed *Testbed // machines of their own for the nodes; nil: all listen on loopback and write to Dir
 }
@@ -38,18 +38,18 @@ type Fleet struct {
 	http  *http.Client // to the admin listeners
 }
 
-// process is one `ebb serve`, over its restarts.
+// process is the `ebb serve` of one node, across its restarts.
 type process struct {
 	name                      string
 	grpc, http, gossip, admin string
-	binary                    string   // that of the fleet if empty; changed while it does not run
-	args                      []string // its own further arguments; changed while it does not run
+	binary                    string   // the fleet's if empty; changed only while the process does not run
+	args                      []string // its own further arguments; changed only while the process does not run
 	machine                   *Machine // nil: none of its own
 
 	mu   sync.Mutex // guards what follows; never held across a wait
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has been waited for
-	cpu  time.Duration // of earlier lives
+	cpu  time.Duration // CPU time of earlier processes of the node
 }
 
 // Start launches the nodes and returns when all of them are ready.
@@ -81,7 +81,7 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 	return f, nil
 }
 
-// Join adds a node that knows only where the first one gossips, and returns its number.
+// Join launches a further node, which gets the gossip addresses of all nodes, and returns its number.
 func (f *Fleet) Join() (int, error) {
 	if err := f.place(); err != nil {
 		return 0, err
@@ -90,7 +90,7 @@ func (f *Fleet) Join() (int, error) {
 	return i, f.Launch(i)
 }
 
-// place finds the next node a place to run at.
+// place adds a node to the fleet and assigns its machine and addresses.
 func (f *Fleet) place() error {
 	i := len(f.nodes)
 	p := &process{name: "ebb-" + strconv.Itoa(i)}
@@ -103,10 +103,11 @@ func (f *Fleet) place() error {
 	return nil
 }
 
-// Leave gives up the place and the data of node i, which has ended and does not come back.
+// Leave releases the machine of node i and deletes its data. Its process must have ended, and the node must not be
+// launched again.
 func (f *Fleet) Leave(i int) error { return f.opts.Testbed.leave(f.nodes[i], f.DataDir(i)) }
 
-// Wipe deletes all that node i, which must not run, has stored.
+// Wipe deletes all data of node i, which must not be running.
 func (f *Fleet) Wipe(i int) error {
 	dir := f.DataDir(i)
 	if f.nodes[i].machine == nil {
@@ -121,13 +122,13 @@ func (f *Fleet) Wipe(i int) error {
 	})
 }
 
-// Runs reports whether the process of node i has not ended.
+// Runs reports whether the process of node i is running.
 func (f *Fleet) Runs(i int) bool { return f.nodes[i].running() }
 
-// Use lets node i, which must not run, be another binary from its next launch on.
+// Use sets the binary of node i from its next launch on. The node must not be running.
 func (f *Fleet) Use(i int, binary string) { f.nodes[i].binary = binary }
 
-// Give lets node i, which must not run, have these further arguments of its own from its next launch on, and no others.
+// Give replaces the arguments of node i's own from its next launch on. The node must not be running.
 func (f *Fleet) Give(i int, args ...string) { f.nodes[i].args = args }
 
 // Launch starts node i (again), with the data it has.
@@ -178,7 +179,7 @@ func (f *Fleet) launch(i int, command func(name string, args ...string) *exec.Cm
 // LogFile is where node i writes its output.
 func (f *Fleet) LogFile(i int) string { return filepath.Join(f.opts.Dir, f.nodes[i].name+".log") }
 
-// WaitReady waits until every node that runs says that it is ready.
+// WaitReady waits until every node is ready. It fails if a process has ended or when ctx ends.
 func (f *Fleet) WaitReady(ctx context.Context) error {
 	for i, p := range f.nodes {
 		for !f.ready(ctx, p) {
@@ -226,7 +227,7 @@ func (f *Fleet) LogTail(i int) string {
 	return string(b[max(0, len(b)-4096):])
 }
 
-// logSize is how much node i has written to its log file.
+// logSize returns the size of node i's log file in bytes; 0 if it cannot be read.
 func (f *Fleet) logSize(i int) int64 {
 	info, err := os.Stat(f.LogFile(i))
 	if err != nil {
@@ -235,7 +236,7 @@ func (f *Fleet) logSize(i int) int64 {
 	return info.Size()
 }
 
-// logFrom is what node i has written to its log file from there on.
+// logFrom returns the log of node i from byte offset at on.
 func (f *Fleet) logFrom(i int, at int64) string {
 	b, err := os.ReadFile(f.LogFile(i))
 	if err != nil {
@@ -261,7 +262,7 @@ func (p *process) running() bool {
 // Kill sends SIGKILL to node i and waits for its end.
 func (f *Fleet) Kill(i int) { f.nodes[i].end(os.Kill) }
 
-// Interrupt asks node i to stop, and waits for its end.
+// Interrupt sends an interrupt signal to node i and waits for its end.
 func (f *Fleet) Interrupt(i int) { f.nodes[i].end(os.Interrupt) }
 
 func (p *process) end(sig os.Signal) {
@@ -285,7 +286,7 @@ func (f *Fleet) Close() {
 	f.http.CloseIdleConnections()
 }
 
-// Nodes is how many there are.
+// Nodes returns the number of nodes, including those that have ended.
 func (f *Fleet) Nodes() int { return len(f.nodes) }
 
 // Name returns the name of node i.
@@ -306,16 +307,16 @@ func (f *Fleet) DataDir(i int) string { return f.dataDirOf(f.nodes[i].name) }
 // dataDirOf is where the node of that name keeps its data.
 func (f *Fleet) dataDirOf(name string) string { return filepath.Join(f.opts.Dir, name) }
 
-// Machine is what node i runs on; nil if it has none of its own.
+// Machine returns the machine of node i; nil if it has none of its own.
 func (f *Fleet) Machine(i int) *Machine { return f.nodes[i].machine }
 
-// Pause stops the process of node i where it is, until Resume.
+// Pause suspends the process of node i until Resume.
 func (f *Fleet) Pause(i int) error { return f.nodes[i].signal(pause) }
 
-// Resume lets the process of node i go on.
+// Resume continues the process of node i.
 func (f *Fleet) Resume(i int) error { return f.nodes[i].signal(resume) }
 
-// process is that of the node's life at hand, or of the last one.
+// process returns the running process of the node, or its last one.
 func (p *process) process() *os.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -329,7 +330,7 @@ func (p *process) signal(send func(*os.Process) error) error {
 	return nil
 }
 
-// Ready reports whether node i says that it is ready.
+// Ready reports whether node i answers that it is ready.
 func (f *Fleet) Ready(ctx context.Context, i int) bool { return f.ready(ctx, f.nodes[i]) }
 
 // Admin returns the admin address of node i.
@@ -344,7 +345,7 @@ func (f *Fleet) Addrs() []string {
 	return out
 }
 
-// CPU is what all nodes have used so far, over all their lives.
+// CPU returns the CPU time that all nodes have used so far, including their earlier processes.
 func (f *Fleet) CPU(ctx context.Context) (time.Duration, error) {
 	var sum time.Duration
 	for i := range f.nodes {
@@ -357,8 +358,8 @@ func (f *Fleet) CPU(ctx context.Context) (time.Duration, error) {
 	return sum, nil
 }
 
-// NodeCPU is what node i has used so far, over all its lives. It reads the
-// running process's own figure (process_cpu_seconds_total).
+// NodeCPU returns the CPU time that node i has used so far, including its earlier processes. For the running process it
+// reads the metric process_cpu_seconds_total.
 func (f *Fleet) NodeCPU(ctx context.Context, i int) (time.Duration, error) {
 	p := f.nodes[i]
 	p.mu.Lock()
@@ -378,7 +379,7 @@ func (f *Fleet) NodeCPU(ctx context.Context, i int) (time.Duration, error) {
 	return used + time.Duration(seconds*float64(time.Second)), nil
 }
 
-// Metric is the value of a metric without labels of node i, which runs.
+// Metric returns the value of a metric without labels. Node i must be running.
 func (f *Fleet) Metric(ctx context.Context, i int, name string) (float64, error) {
 	body, err := f.fetch(ctx, "http://"+f.nodes[i].admin+"/metrics")
 	if err != nil {
@@ -397,5 +398,5 @@ func metric(body []byte, name string) (float64, error) {
 	return 0, fmt.Errorf("no metric %s", name)
 }
 
-// PID is the number of node i's process, or of its last one.
+// PID returns the process id of node i, or that of its last process.
 func (f *Fleet) PID(i int) int { return f.nodes[i].process().Pid }

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Sample is what a process holds at a moment.
+// Sample is what resources a process uses at one moment.
 type Sample struct {
 	At   time.Duration `json:"at_ns"`
 	Node string        `json:"node"`
-	// Since is when the process was started: another one begins anew.
+	// Since is when the process was started, in Unix seconds. It tells a process from an earlier one of the same node.
 	Since       float64 `json:"since"`
 	Goroutines  float64 `json:"goroutines"`
 	Descriptors float64 `json:"descriptors"`
 	Resident    float64 `json:"resident_bytes"`
 }
 
-// Sample asks node i what it holds.
+// Sample reads from the metrics of node i what resources its process uses. The caller sets At.
 func (f *Fleet) Sample(ctx context.Context, i int) (s Sample, err error) {
 	body, err := f.fetch(ctx, "http://"+f.nodes[i].admin+"/metrics")
 	if err != nil {
@@ -35,7 +35,7 @@ func (f *Fleet) Sample(ctx context.Context, i int) (s Sample, err error) {
 	return s, nil
 }
 
-// Trend is how something that a process holds changed in the second half of a run.
+// Trend is how the use of a resource by a process changed in the second half of a run.
 type Trend struct {
 	Node    string        `json:"node"`
 	What    string        `json:"what"`
@@ -46,7 +46,7 @@ type Trend struct {
 	Limit   float64       `json:"limit"`
 }
 
-// Grows reports whether it grew beyond the limit.
+// Grows reports whether Growth is above Limit.
 func (t Trend) Grows() bool { return t.Growth > t.Limit }
 
 func (t Trend) String() string {
@@ -54,19 +54,19 @@ func (t Trend) String() string {
 }
 
 const (
-	// trendSamplesMin and TrendMin are with how little nothing is said of a process: the memory of a young one grows
-	// for minutes, by up to 60 MB in one, until its logs and windows are full.
+	// trendSamplesMin is the least number of samples for a trend, and TrendMin the least time. The memory of a young
+	// process grows for minutes, by up to 60 MB in one, until its logs and windows are full.
 	trendSamplesMin = 10
-	// TrendMin is of the second half of a run.
+	// TrendMin is the least time that the samples of a trend must span in the second half of a run.
 	TrendMin = 4 * time.Minute
-	// growthShare of the memory may be growth, and a little more: caches and windows that fill.
+	// growthShare is the share by which memory may grow, plus a little more, because caches and windows fill.
 	growthShare = 0.1
-	// connectionsMore is how many connections a node may have more at the end than in the middle: those of a node that
-	// joins, and of clients that dial again. gRPC has four goroutines for one.
+	// connectionsMore is how many more connections a node may have at the end than in the middle: for a node that
+	// joins, and for clients that dial again. gRPC has goroutinesEach goroutines for a connection.
 	connectionsMore, goroutinesEach = 4, 4
 )
 
-// held is what must not grow, and by how much it may: a share of its mean, and more.
+// held lists the resources that must not grow, and the limit of each: a share of its mean, plus more.
 var held = []struct {
 	what  string
 	of    func(Sample) float64
@@ -124,7 +124,8 @@ func Trends(samples []Sample, whole time.Duration) (trends []Trend) {
 	return trends
 }
 
-// line fits one through samples, by least squares: its value in the middle, and what it gains a second.
+// line fits a straight line through samples, by least squares. It returns the line's value in the middle, and its slope
+// per second.
 func line(samples []Sample, of func(Sample) float64) (mean, slope float64) {
 	n := float64(len(samples))
 	at := 0.0

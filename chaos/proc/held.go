@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// heldMax is how long a process may take to stop before it has begun.
+// heldMax is how long LaunchHeld waits until the new process is suspended.
 const heldMax = 20 * time.Second
 
-// LaunchHeld starts node i, stopped before it has done anything, until Resume: so it can be traced, or its memory
-// limited, from its first moment. It is a shell that has stopped itself, and becomes the node.
+// LaunchHeld starts node i suspended: it has done nothing, and does nothing until Resume. So it can be traced, or its
+// memory limited, from its first moment. The process is a shell that suspends itself and then becomes the node.
 func (f *Fleet) LaunchHeld(i int) error {
 	err := f.launch(i, func(name string, args ...string) *exec.Cmd {
 		return exec.Command("/bin/sh", append([]string{"-c", `kill -STOP $$; exec "$0" "$@"`, name}, args...)...)

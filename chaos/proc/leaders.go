@@ -18,8 +18,8 @@ type reigns struct {
 	last map[uint32]int // in all, by shard
 }
 
-// see records what nodes say at a moment. If several say that they lead a shard, the one of the highest term does. If
-// the same node led in the same term before, it has led all the time since.
+// see records the leaders that nodes report at a moment. If several nodes report that they lead a shard, the one with
+// the highest term counts. If the same node led in the same term before, it has led all the time since.
 func (r *reigns) see(at time.Duration, nodes []*ebbv1.NodeStatus) {
 	now := make(map[uint32]swarm.Reign)
 	for _, n := range nodes {
@@ -33,7 +33,7 @@ func (r *reigns) see(at time.Duration, nodes []*ebbv1.NodeStatus) {
 	for shard, led := range now {
 		i, known := r.last[shard]
 		switch {
-		case known && led.Term < r.all[i].Term: // this node has not heard of the newer leader yet
+		case known && led.Term < r.all[i].Term: // this node has not learnt of the newer leader yet
 		case known && led.Term == r.all[i].Term && led.Node == r.all[i].Node:
 			r.all[i].To = at
 		default:

@@ -6,24 +6,24 @@ import (
 	"sync"
 )
 
-// Ledger knows of each key what was acknowledged, and what else may have been counted.
+// Ledger records for each key what was acknowledged, and what else may have been counted.
 //
 //	acknowledged <= counted <= acknowledged + unknown + open
 //
-// holds for a count that is asked for after the left side was read and before the right side is. The zero value is
-// ready.
+// holds for a count that is requested after the left side was read, and answered before the right side is read. The
+// zero value is ready.
 type Ledger struct {
 	mu   sync.Mutex // guards rows
 	rows map[string]*row
 }
 
-// row is the increments by 1 of a key. Each was begun, and is open until it has an outcome.
+// row counts the increments of a key, each by 1. An increment is open from Begin until it has an outcome.
 type row struct {
 	acked, unknown, refused, open int64
-	read                          float64 // the most that a read has answered
+	read                          float64 // the highest count that a read has returned
 }
 
-// Outcome is what a client knows of an increment at the end.
+// Outcome is the result of an increment, as its client sees it.
 type Outcome int
 
 // The outcomes.
@@ -66,7 +66,7 @@ func (l *Ledger) End(keys []string, o Outcome) {
 	}
 }
 
-// Floors are what at least is counted of each key, by a read that begins now.
+// Floors returns a lower bound of each key's count, for reads that begin now.
 func (l *Ledger) Floors() map[string]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,13 +77,13 @@ func (l *Ledger) Floors() map[string]int64 {
 	return floors
 }
 
-// Known is what is known of a key before it is read: a linearizable read that begins later says no less.
+// Known is what is known of a key before a read. A linearizable read that begins later returns no less.
 type Known struct {
 	acked int64
 	read  float64
 }
 
-// Known returns what a read of a key that begins now must have.
+// Known returns the least that a read of a key that begins now must return.
 func (l *Ledger) Known(key string) Known {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,12 +93,12 @@ func (l *Ledger) Known(key string) Known {
 	return Known{}
 }
 
-// Judge holds what a read has answered against what was known before it was asked, and what is known now. It returns a
-// sentence for each invariant that does not hold.
+// Judge compares the answer of a read with what was known before the read was sent, and with what is known now. It
+// returns a sentence for each invariant that does not hold, by the name of the invariant.
 func (l *Ledger) Judge(key string, known Known, got float64) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var now row // of a key that was not written yet
+	var now row // zero for a key that was not written yet
 	if r := l.rows[key]; r != nil {
 		r.read = max(r.read, got)
 		now = *r
@@ -116,9 +116,9 @@ func (l *Ledger) Judge(key string, known Known, got float64) map[string]string {
 	return wrong
 }
 
-// Audit compares counts, asked for after floors were read, with the ledger as it is now. It returns a sentence for each
-// kind of difference: lost says what was acknowledged and is missing, twice what was counted and never sent, or more
-// often than it was.
+// Audit compares counts with the ledger as it is now. The counts must have been requested after floors was read. It
+// returns a sentence for each difference. lost has the keys that count less than was acknowledged, twice those that
+// count more than can have been counted.
 func (l *Ledger) Audit(floors map[string]int64, counts map[string]float64) (lost, twice []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

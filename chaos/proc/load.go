@@ -26,18 +26,18 @@ const (
 	keysAShard = 32
 	// batchesMax bounds how many batches a second the load sends: a higher rate makes larger batches.
 	batchesMax = 200
-	// loadWorkers send side by side, half of them by sessions and half under idempotency keys. With all batches a
-	// second it takes one of them 320 ms to be late.
+	// loadWorkers is the number of concurrent senders. Half of them use sessions, half use idempotency keys. At
+	// batchesMax a sender may take 320 ms for a batch before the load is late.
 	loadWorkers = 64
-	// latePart of a second's batches, when they could not be sent in time, are sent later.
+	// latePart limits what the load sends later than planned: at most this part of a second's batches.
 	latePart = 20
-	// attemptMax is how long a try of a batch under an idempotency key may take.
+	// attemptMax is how long one attempt to send a batch under an idempotency key may take.
 	attemptMax = 3 * time.Second
 )
 
-// Load increments at a rate, and keeps the ledger. Each batch is of one shard's keys, so that it is counted wholly or
-// not at all, and is sent under one identity until its outcome is known: half of them by the SDK, in sessions; half
-// under idempotency keys, each try to another node.
+// Load increments at a rate, and keeps the ledger. Each batch has keys of one shard only, so that it is counted wholly
+// or not at all. It is sent under one identity until its outcome is known. Half of the senders use sessions of the SDK.
+// The other half use idempotency keys, and send each attempt to another node.
 type Load struct {
 	Ledger Ledger
 
@@ -50,22 +50,22 @@ type Load struct {
 	retryFor time.Duration
 
 	acked   atomic.Int64
-	life    context.Context // of what was sent
+	life    context.Context // of the sent batches; abandon cancels it
 	abandon context.CancelFunc
-	cancel  context.CancelFunc // sends nothing new
+	cancel  context.CancelFunc // stops new batches
 	wg      sync.WaitGroup
 }
 
 // LoadOptions says how much is sent where.
 type LoadOptions struct {
 	Client   *client.Client
-	Doors    *doors // of the nodes; they may become others
+	Doors    *doors // of the nodes; they may change during the load
 	Shards   uint32
 	Rate     int // increments a second
 	RetryFor time.Duration
 }
 
-// StartLoad begins to increment. Its namespace must be there.
+// StartLoad starts a load. The namespace LedgerNamespace must exist.
 func StartLoad(o LoadOptions) *Load {
 	batches := min(batchesMax, max(1, o.Rate/4))
 	l := &Load{
@@ -85,7 +85,7 @@ func StartLoad(o LoadOptions) *Load {
 	return l
 }
 
-// shardKeys finds keys for every shard; shard s has those at s-1.
+// shardKeys finds keys for every shard; the keys of shard s are at index s-1.
 func shardKeys(shards uint32) [][]string {
 	keys := make([][]string, shards)
 	for i, missing := 0, int(shards)*keysAShard; missing > 0; i++ {
@@ -129,7 +129,7 @@ func (l *Load) inSession(ctx context.Context, batch []client.Increment) Outcome 
 	return Refused
 }
 
-// underKey sends a batch to one node after the other, until one says what became of it.
+// underKey sends a batch to one node after the other, until one acknowledges it or ctx ends.
 func (l *Load) underKey(ctx context.Context, batch []client.Increment) Outcome {
 	req := &ebbv1.IncrementRequest{
 		Namespace:      LedgerNamespace,
@@ -171,7 +171,7 @@ func (l *Load) attempt(ctx context.Context, door ebbv1grpc.EbbClient, req *ebbv1
 	return nil
 }
 
-// mayHaveCounted reports whether a try that failed so may have been applied.
+// mayHaveCounted reports whether an attempt that failed with err may have been applied.
 func mayHaveCounted(err error) bool {
 	switch proto.AsError(err).Code {
 	case ebbv1.Code_CODE_NOT_LEADER, ebbv1.Code_CODE_NO_LEADER, ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_CLOCK_SKEW, ebbv1.Code_CODE_STARTING,
@@ -184,7 +184,7 @@ func mayHaveCounted(err error) bool {
 // Acked is how many increments were acknowledged so far.
 func (l *Load) Acked() int64 { return l.acked.Load() }
 
-// Audit asks for all keys and compares them with the ledger; the load may go on.
+// Audit reads all keys and compares them with the ledger. The load may continue during an audit.
 func (l *Load) Audit(ctx context.Context) (keys int, lost, twice []string, err error) {
 	floors := l.Ledger.Floors()
 	counts := make(map[string]float64, len(floors))
@@ -218,5 +218,5 @@ func (l *Load) Stop() {
 // Abandon is Stop for a caller that no longer needs the outcomes.
 func (l *Load) Abandon() {
 	l.abandon()
-	l.Stop() // again perhaps
+	l.Stop() // it may have stopped before
 }

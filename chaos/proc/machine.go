@@ -7,10 +7,10 @@ import (
 	"os/exec"
 )
 
-// Machine is where one node runs. Its network and its disk are its own, as far as the system lets this process make
-// such; it and all that runs on it end with this process, however that ends.
+// Machine is where one node runs, with a network or a disk of its own, or both. It and all that runs on it end with
+// this process, however this process ends.
 type Machine struct {
-	number int    // in its network
+	number int    // of its port in the network
 	host   string // at which its node listens
 	dir    string // where the disk is mounted, if it has one
 	site   *machineSite
@@ -24,7 +24,7 @@ func (m *Machine) starts(cmd *exec.Cmd) error {
 	return m.site.start(cmd)
 }
 
-// do calls f where the machine's files are seen.
+// do calls f where the files of the machine are visible.
 func (m *Machine) do(f func() error) error {
 	if m == nil {
 		return f()

@@ -79,7 +79,8 @@ func (w *world) change(ctx context.Context, req *ebbv1.ChangeClusterRequest) {
 	w.hold("members-as-asked", err == nil, "%v", err)
 }
 
-// bare waits until no replica of a shard is on a node: the cluster may be at rest before it has begun to move anything.
+// bare waits until a node holds no replica of a shard. It is not enough that the cluster is at rest: it may not have
+// begun to move replicas.
 func (w *world) bare(ctx context.Context, i int) {
 	left := 0
 	empty := w.until(ctx, movedMax, func(ctx context.Context) bool {
@@ -102,7 +103,7 @@ func (w *world) bare(ctx context.Context, i int) {
 	w.hold("members-as-asked", empty, "%s was drained, and has %d replicas", w.f.Name(i), left)
 }
 
-// whole waits until the cluster has just these nodes, and all replicas that it should.
+// whole waits until the cluster has exactly the nodes want, and every shard has all its replicas.
 func (w *world) whole(ctx context.Context, want ...string) {
 	var have []string
 	var why string

@@ -13,18 +13,19 @@ import (
 	"time"
 )
 
-// memoryGroup is a cgroup for one process, whose memory can be limited. It lies below this process's own cgroup, or
-// next to it, so that limits of this process hold for it, too. It does not count what a process had before it entered.
+// memoryGroup is a cgroup for one process, whose memory can be limited. It is below this process's own cgroup, or next
+// to it, so that limits of this process apply to it, too. It does not count memory that the process had before it was
+// moved here.
 type memoryGroup struct {
 	dir    string
-	home   string // where processes go that are in it when it is removed
+	home   string // the cgroup to which remove moves remaining processes
 	layout cgroupLayout
 }
 
-// cgroupLayout is how a version of cgroups names what it has.
+// cgroupLayout holds the file names of a version of cgroups.
 type cgroupLayout struct {
 	used, limit, none string
-	hits              func(dir string) (int64, error) // how often the limit was in the way
+	hits              func(dir string) (int64, error) // how often the limit was reached
 }
 
 var (
@@ -46,8 +47,8 @@ const (
 	groupLeftMax = 10 * time.Second
 )
 
-// groupPlace is where under root a process, whose /proc/self/cgroup is own, may make cgroups with a limit of memory,
-// and in which it is.
+// groupPlace returns where below root a process may make cgroups with a memory limit, and its own cgroup, home. own is
+// the text of its /proc/self/cgroup.
 func groupPlace(root, own string) (parent, home string, layout cgroupLayout, err error) {
 	var unified string
 	for line := range strings.Lines(own) {
@@ -68,7 +69,7 @@ func groupPlace(root, own string) (parent, home string, layout cgroupLayout, err
 		return "", "", cgroupLayout{}, fmt.Errorf("this process is in no cgroup under %s that has the memory controller", root)
 	}
 	home = filepath.Join(root, unified)
-	for at := unified; ; at = path.Dir(at) { // of version 2 a cgroup with processes in it has none below that get a controller
+	for at := unified; ; at = path.Dir(at) { // in version 2, cgroups below one with processes get none
 		given, err := os.ReadFile(filepath.Join(root, at, "cgroup.subtree_control"))
 		if err == nil && bytes.Contains(given, []byte("memory")) {
 			return filepath.Join(root, at), home, cgroup2, nil
@@ -101,7 +102,7 @@ func newMemoryGroup(name string) (*memoryGroup, error) {
 	return g, nil
 }
 
-// canLimit reports why no process's memory can be limited here; nil if it can.
+// canLimit returns why the memory of a process cannot be limited here; nil if it can.
 func canLimit() error {
 	const needs = "a limit of memory needs Linux, root and the memory controller of cgroups"
 	g, err := newMemoryGroup("probe")
@@ -127,14 +128,14 @@ func (g *memoryGroup) write(file, value string) error {
 	return os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0o644)
 }
 
-// take lets a process be in it.
+// take moves a process into the cgroup.
 func (g *memoryGroup) take(pid int) error { return g.write("cgroup.procs", strconv.Itoa(pid)) }
 
-// usage is how many bytes what is in it has, files in the cache included.
+// usage returns how many bytes of memory the cgroup uses, including the page cache.
 func (g *memoryGroup) usage() (int64, error) { return readNumber(filepath.Join(g.dir, g.layout.used)) }
 
-// shrink limits what is in it to so many bytes. Version 1 refuses what it cannot take away at once, version 2 ends a
-// process instead: so it is as few as can be had.
+// shrink limits the cgroup to the given bytes, and returns the limit that was set. Version 1 refuses a limit if it
+// cannot free enough memory at once, so shrink raises the limit until it is accepted. Version 2 ends a process instead.
 func (g *memoryGroup) shrink(to int64) (limit int64, err error) {
 	for limit = to; ; limit += limit / 64 {
 		err := g.write(g.layout.limit, strconv.FormatInt(limit, 10))
@@ -144,10 +145,10 @@ func (g *memoryGroup) shrink(to int64) (limit int64, err error) {
 	}
 }
 
-// hits is how often the limit was in the way.
+// hits returns how often the limit was reached.
 func (g *memoryGroup) hits() (int64, error) { return g.layout.hits(g.dir) }
 
-// remove lifts the limit and removes the cgroup. A process that is still in it continues elsewhere.
+// remove lifts the limit and removes the cgroup. A process that is still in it is moved to home.
 func (g *memoryGroup) remove() error {
 	err := g.write(g.layout.limit, g.layout.none)
 	for deadline := time.Now().Add(groupLeftMax); ; time.Sleep(5 * time.Millisecond) {

@@ -21,7 +21,7 @@ var memoryFaults = []Family{
 	},
 }
 
-// shrink starts a node again where its memory is counted, and limits it.
+// shrink restarts a node in a cgroup that counts its memory, and then limits that memory.
 func (w *world) shrink(ctx context.Context, i int) (mend func() error, err error) {
 	g, err := newMemoryGroup(w.f.Name(i))
 	if err != nil {
@@ -57,7 +57,7 @@ func (w *world) shrink(ctx context.Context, i int) (mend func() error, err error
 	return func() error { return w.unlimit(i, g) }, nil
 }
 
-// unlimit gives a node back the memory it wants, and takes the cgroup away.
+// unlimit lifts the memory limit of a node and removes its cgroup.
 func (w *world) unlimit(i int, g *memoryGroup) error {
 	hits, err := g.hits()
 	ended := !w.f.Runs(i)

@@ -16,16 +16,16 @@ type Network struct {
 	site *networkSite
 }
 
-// Weather is what becomes of packets on their way from one machine to another.
+// Weather is the rule for packets on their way from one machine to another.
 type Weather struct {
 	Cut       bool
 	Delay     time.Duration
-	Jitter    time.Duration // up to as much again
+	Jitter    time.Duration // a random further delay, up to this
 	Loss      float64       // share of packets
 	Duplicate float64
 }
 
-// Set changes what becomes of packets from one machine to another, by their numbers.
+// Set sets the rule for packets from one machine to another, by the numbers of the machines.
 func (n *Network) Set(from, to int, w Weather) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -42,14 +42,14 @@ func (n *Network) Isolate(one int, others []int) {
 	}
 }
 
-// Heal lets everything pass again.
+// Heal removes all rules.
 func (n *Network) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.rules)
 }
 
-// fate decides what becomes of a packet: the delays of its copies, none for one that is lost.
+// fate decides what happens to a packet. It returns the delay of each copy, and no delay if the packet is lost.
 func (n *Network) fate(from, to int) (copies []time.Duration) {
 	n.mu.RLock()
 	w, known := n.rules[[2]int{from, to}]

@@ -27,7 +27,8 @@ const (
 // address of the machine of a number, in a network that exists in the namespaces only.
 func address(i int) [4]byte { return [4]byte{10, 213, 7, byte(i + 1)} }
 
-// newNetwork joins machines, each with a network namespace of its own. Their hosts become its addresses.
+// newNetwork connects machines, each with a network namespace of its own. It sets their hosts to their addresses in the
+// network.
 func newNetwork(machines []*Machine) (*Network, error) {
 	n := &Network{rules: make(map[[2]int]Weather), rng: rand.New(rand.NewPCG(1, 0x6e6574)), site: new(networkSite)}
 	for i, m := range machines {
@@ -107,7 +108,7 @@ func raise(addr [4]byte) error {
 	return nil
 }
 
-// pump passes on what comes out of a port, until it is closed.
+// pump forwards the packets that come from a port, until the port is closed.
 func (n *Network) pump(from int) {
 	buf := make([]byte, packetMax)
 	for {
@@ -121,7 +122,7 @@ func (n *Network) pump(from int) {
 		}
 		for _, late := range n.fate(from, to) {
 			if late == 0 {
-				_, _ = n.site.ports[to].Write(buf[:size]) // a port that takes nothing loses it, as a cable would
+				_, _ = n.site.ports[to].Write(buf[:size]) // a full port loses the packet, as a cable would
 				continue
 			}
 			packet := append([]byte(nil), buf[:size]...)
@@ -130,7 +131,7 @@ func (n *Network) pump(from int) {
 	}
 }
 
-// destination is the number of the machine that a packet is for; below 0 for none.
+// destination returns the number of the machine that a packet is for; below 0 for none.
 func destination(packet []byte) int {
 	if len(packet) < 20 || packet[0]>>4 != 4 {
 		return -1

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// canPause is why processes cannot be stopped here; nil if they can.
+// canPause is why processes cannot be suspended here; nil if they can.
 var canPause error
 
-// pause stops a process without ending it: it does nothing until resume.
+// pause suspends a process until resume.
 func pause(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
 func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
 
-// ownCPU is what this process has used so far.
+// ownCPU returns the CPU time that this process has used so far; 0 if the system does not report it.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -25,7 +25,7 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stopped reports whether a process does nothing until it is resumed.
+// stopped reports whether a process is suspended.
 func stopped(p *os.Process) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid))
 	if err != nil {

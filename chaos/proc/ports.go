@@ -32,8 +32,8 @@ var ofMachine = sync.OnceValue(func() *ports {
 	return &ports{first: portMin, end: end, start: rand.IntN((end - portMin) / blockPorts)}
 })
 
-// ephemeralStart is the lowest port of the kernel's own range, told as "low
-// high", or the default where that leaves no block below it.
+// ephemeralStart returns the lowest port of the kernel's own range. said gives the range as "low high". Without a
+// usable range, or if it leaves no block below it, the result is the default.
 func ephemeralStart(said string) int {
 	fields := strings.Fields(said)
 	if len(fields) != 2 {
@@ -104,7 +104,7 @@ func (p *ports) claim() error {
 	return fmt.Errorf("all blocks of ports from %d to %d are used up", p.first, p.end-1)
 }
 
-// unused reports whether one can listen at addr for streams and for packets.
+// unused reports whether a process can listen at addr for streams and for packets.
 func unused(addr string) bool {
 	stream, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 // Rate is how fast the load was acknowledged while nothing was broken.
 type Rate struct {
 	Asked  int     `json:"asked"`  // increments a second
-	Median float64 `json:"median"` // that were acknowledged, of the times between faults
+	Median float64 `json:"median"` // acknowledged increments a second, over the pauses between faults
 	Least  float64 `json:"least"`
 	Times  int     `json:"times"`
-	// CPU is how many cores the processes of the nodes that run at the end have used, and Loader how many this one has,
-	// which makes the load and passes all packets on.
+	// CPU is how many cores the processes of the nodes have used on average. Loader is the same for this process, which
+	// makes the load and forwards all packets.
 	CPU    float64 `json:"cores_nodes"`
 	Loader float64 `json:"cores_loader"`
 }
 
-// Missed reports whether it is less than it must be.
+// Missed reports whether Median is below the rate that must be reached.
 func (r Rate) Missed() bool { return r.Median < rateShare*float64(r.Asked) }
 
 func (r Rate) String() string {
@@ -48,7 +48,7 @@ func (w *world) rateReached() *Rate {
 	return r
 }
 
-// judgeRate is called while the nodes still run.
+// judgeRate evaluates the invariant of the rate. The nodes must still run, because it reads their CPU time.
 func (w *world) judgeRate() {
 	ctx, cancel := context.WithTimeout(context.Background(), lookMax)
 	defer cancel()

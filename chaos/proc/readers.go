@@ -28,7 +28,7 @@ const (
 	staleMax = 20
 )
 
-// Manner is how a linearizable read is asked.
+// Manner is how a linearizable read is sent.
 type Manner string
 
 // The manners.
@@ -47,13 +47,13 @@ var manners = []struct {
 	{BySDK, "asked by the SDK"}, {AnyNode, "asked at %s"}, {AtLeader, "asked at %s, which says that it leads"}, {Follow, "asked of the replica at %s"},
 }
 
-// Reads are how many were asked in a manner.
+// Reads are the totals of the reads in one manner.
 type Reads struct {
 	Manner   Manner        `json:"manner"`
 	Answered int           `json:"answered"`
 	Refused  int           `json:"refused"`    // or not answered in time
 	Longest  time.Duration `json:"longest_ns"` // of those answered
-	Why      string        `json:"why"`        // the last was refused
+	Why      string        `json:"why"`        // the error of the last refusal
 }
 
 // wrong is an answer that contradicts what is known.
@@ -63,8 +63,8 @@ type wrong struct {
 	what      string
 }
 
-// readers read keys of a ledger all the time, everywhere, whatever is broken. They hold every answer against what was
-// acknowledged, and what others had read, before it was asked for.
+// readers read keys of a ledger all the time, at every node, also during faults. They compare every answer with what
+// was acknowledged, and what other reads had returned, before the read was sent.
 type readers struct {
 	ledger *Ledger
 	keys   [][]string // by shard
@@ -111,7 +111,7 @@ func (r *readers) close() {
 	}
 }
 
-// round asks in every manner, everywhere, for keys of its choice.
+// round starts reads of random keys: one by the SDK, and one at every node in each other manner.
 func (r *readers) round(ctx context.Context) {
 	r.wg.Go(func() {
 		r.read(ctx, BySDK, "", func(ctx context.Context, key string) (float64, error) {
@@ -143,7 +143,7 @@ func (r *readers) read(ctx context.Context, m Manner, node string, ask func(ctx 
 	took := r.now() - began
 	if err != nil {
 		if took < readMax && ctx.Err() != nil {
-			return // it was called off, which says nothing
+			return // the read was cancelled: no result
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -191,7 +191,7 @@ func (r *readers) sums() (all []Reads) {
 	return all
 }
 
-// count asks a node for a key's total, wherever that is.
+// count asks a node for a key's total. Any node may hold the key.
 func (d door) count(ctx context.Context, key string) (float64, error) {
 	resp, err := d.ebb().Ask(ctx, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, Questions: []*ebbv1.Question{totalOf(key)}})
 	if err != nil {
@@ -200,9 +200,9 @@ func (d door) count(ctx context.Context, key string) (float64, error) {
 	return total(resp.GetAnswers()[0])
 }
 
-// countThere asks the replica of a key's shard that a node has, one that leads unless it may follow.
+// countThere asks the node's own replica of a key's shard. The replica must lead, unless follow is set.
 func (d door) countThere(ctx context.Context, key string, shards uint32, follow bool) (float64, error) {
-	if d.inner != d.conn { // by the certificate of a node, which says that it asks for itself
+	if d.inner != d.conn { // with the certificate of a node, which asks on its own behalf
 		ctx = metadata.AppendToOutgoingContext(ctx, "ebb-peer", "reader", "ebb-origin", proto.NameNode)
 	}
 	resp, err := d.shards().Ask(ctx, &ebbv1.ShardAskRequest{

@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/client"
 )
 
-// AtRest returns the nodes of a cluster, and whether every shard has so many replicas and nothing is left to move; else
-// why not.
+// AtRest returns the nodes of a cluster, and whether the cluster is at rest: every shard has that many replicas, and
+// none is left to move. Otherwise why says what is missing.
 func AtRest(ctx context.Context, c *client.Client, replicas int) (nodes []string, whole bool, why string) {
 	table, err := c.Table(ctx)
 	if err != nil {

@@ -14,21 +14,22 @@ import (
 	"github.com/ebbdb/ebb/client"
 )
 
-// SlowNode measures how long writes take with one node whose disk is slow, and without.
+// SlowNode measures how long writes take, with and without one node whose disk is slow.
 type SlowNode struct {
 	Binary string
 	Dir    string
 	Nodes  int
 	Shards uint32
-	Part   time.Duration // of each half second in which the disk does nothing
-	Each   time.Duration // how long it is measured without, and with
+	Part   time.Duration // the part of each half second in which the disk does nothing
+	Each   time.Duration // how long to measure without the slow disk, and as long with it
 }
 
-// SlowReport is what came of it. The slow node leads some of the shards at first; the others are written apart.
+// SlowReport is the result of a SlowNode. The slow node leads some of the shards at first. Writes to these are reported
+// apart from writes to the other shards.
 type SlowReport struct {
-	Without, With           Latency // of shards that others led before it became slow
-	WithoutOnIts, WithOnIts Latency // of those that it led, after it has handed them over
-	Becoming                Latency // of those, from when it became slow until it led none
+	Without, With           Latency // of shards that other nodes led before the disk became slow
+	WithoutOnIts, WithOnIts Latency // of the shards that the slow node led; With is after it has handed them over
+	Becoming                Latency // of these shards, from when the disk became slow until the node led none
 	HandedOver              time.Duration
 }
 
@@ -42,13 +43,13 @@ func (l Latency) String() string {
 	return fmt.Sprintf("p50 %v, p99 %v of %d writes", l.P50.Round(10*time.Microsecond), l.P99.Round(10*time.Microsecond), l.Writes)
 }
 
-// slowWriters write to a shard side by side, each a little later than it was answered.
+// slowWriters write to each shard concurrently. Each waits slowPause after an answer before it writes again.
 const slowWriters, slowPause = 2, 10 * time.Millisecond
 
-// handOverPoll is how often to look whether it is time to end.
+// handOverPoll is how often write checks whether it can end.
 const handOverPoll = 100 * time.Millisecond
 
-// Run measures.
+// Run measures and returns a report. It fails where CanLose does.
 func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
 	if err := canLose(); err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
 	mend := w.slow(slow, o.Part)
 	began := time.Now()
 	var led error
-	_, r.Becoming, err = o.write(ctx, m, its, handOverMax, func() bool { // it is the load that shows it how slow its disk is
+	_, r.Becoming, err = o.write(ctx, m, its, handOverMax, func() bool { // the node detects the slow disk by the load
 		led = o.leads(ctx, m, slow)
 		return led == nil
 	})
@@ -108,11 +109,11 @@ func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
 	return r, err
 }
 
-// handOverMax is how long a node whose disk is slow may lead shards: it needs eight seconds with writes to know it, and
-// more where machines are busy.
+// handOverMax is how long a node with a slow disk may lead shards. It needs eight seconds with writes to detect the
+// slow disk, and more where machines are busy.
 const handOverMax = time.Minute
 
-// leads says which group a node leads whose disk is slow; nil if none.
+// leads returns an error that names a group that the node still leads; nil if it leads none.
 func (o *SlowNode) leads(ctx context.Context, m *measuring, node int) error {
 	status, err := m.c.Status(ctx)
 	if err != nil {
@@ -137,7 +138,8 @@ func (o *SlowNode) measure(ctx context.Context, m *measuring, its []bool) (other
 	return o.write(ctx, m, its, o.Each, func() bool { return false })
 }
 
-// write writes to all shards until enough is said, or time is up.
+// write writes to all shards until enough returns true, or atMost has passed. its tells which shards belong to own; the
+// rest belong to others.
 func (o *SlowNode) write(ctx context.Context, m *measuring, its []bool, atMost time.Duration, enough func() bool) (others, own Latency, err error) {
 	ctx, cancel := context.WithTimeout(ctx, atMost+writeMax)
 	defer cancel()

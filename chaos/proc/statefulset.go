@@ -34,7 +34,7 @@ type Pod struct {
 // elsewhere (the pod's name, its address) have no value there.
 type Variable struct{ Name, Value string }
 
-// Probe asks for a path of the admin listener.
+// Probe is an HTTP probe of a path of the admin listener.
 type Probe struct {
 	Path                       string
 	Period, Timeout, Threshold int // seconds, seconds, failures in a row
@@ -56,30 +56,29 @@ type SetOptions struct {
 	Dir    string // below it, each pod has a volume and a log file
 	Pod    Pod
 	Env    []string // further environment of the pods
-	// Haste divides the periods of probes, the sleep of preStop and the memory of DNS, 30 s; 1 if 0.
+	// Haste divides the periods of probes, the sleep of preStop and the 30 s for which DNS answers are cached; 1 if 0.
 	Haste int
 }
 
-// Namespace is where a StatefulSet's names are.
+// Namespace is the Kubernetes namespace in the DNS names of a StatefulSet.
 const Namespace = "shop"
 
-// StatefulSet does with processes what Kubernetes does with pods: it gives each
-// ordinal a name and a volume that stay, and an address that does not, 127.x.y.z; it
-// probes them as kubelet would and restarts what is not alive; and it has DNS, whose
-// names of single pods lag behind.
+// StatefulSet runs processes as Kubernetes runs pods. Each ordinal keeps its name and its volume; each of its pods gets
+// a new address 127.x.y.z. StatefulSet probes pods as kubelet would, and kills those that fail the startup or the
+// liveness probe. Its DNS server caches the names of single pods, so these may be outdated.
 type StatefulSet struct {
 	opts  SetOptions
-	ports map[string]string // of the manifest -> of this machine, which has other users
+	ports map[string]string // port of the manifest -> a free port of this machine
 	names *nameServer
 
 	mu       sync.Mutex // guards what follows
 	pods     []*pod     // by ordinal; nil while there is none
-	last     netip.Addr // given to a pod
+	last     netip.Addr // the last address that was given to a pod
 	restarts []string   // why kubelet has killed pods
 	closed   bool
 }
 
-// pod is one life of an ordinal.
+// pod is one pod of an ordinal, with its process and its address.
 type pod struct {
 	name    string
 	ordinal int
@@ -117,8 +116,9 @@ func StartSet(opts SetOptions) (*StatefulSet, error) {
 	return s, nil
 }
 
-// lookup is DNS: a name for each pod and one for all, whether ready or not, and the
-// Service of those that are ready, which stands for its virtual address.
+// lookup answers DNS questions. Each pod has a name, and the headless Service stands for all pods, ready or not. The
+// name of the other Service stands for the ready pods; Kubernetes would answer with its virtual address. cached says
+// whether the answer may be cached: only names of single pods may.
 func (s *StatefulSet) lookup(name string) (addrs []netip.Addr, cached bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *StatefulSet) lookup(name string) (addrs []netip.Addr, cached bool) {
 	return addrs, name != s.opts.Pod.Name+suffix && name != peers
 }
 
-// create gives an ordinal a pod with an address of its own.
+// create starts a pod for an ordinal, with a new address.
 func (s *StatefulSet) create(ordinal int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +154,8 @@ func (s *StatefulSet) create(ordinal int) error {
 	return nil
 }
 
-// environment expands the manifest's variables for a pod. What would listen on all
-// addresses, which a pod has for itself, listens on the pod's.
+// environment expands the manifest's variables for a pod. A listener on all addresses listens on the pod's address
+// instead, because here all pods share the addresses of one machine.
 func (s *StatefulSet) environment(p *pod) map[string]string {
 	env := map[string]string{"POD_NAME": p.name, "POD_NAMESPACE": Namespace, "POD_IP": p.ip.String()}
 	for _, v := range s.opts.Pod.Env {
@@ -228,8 +228,8 @@ func (s *StatefulSet) kubelet(ctx context.Context, p *pod) {
 	}
 }
 
-// until probes until enough says so, and kills the pod when too many probes in a row
-// have failed. It reports whether enough was said.
+// until probes a pod until enough returns true, and reports whether it did. It kills the pod when too many probes in a
+// row have failed.
 func (s *StatefulSet) until(ctx context.Context, p *pod, probe Probe, name string, enough func(ok bool) bool) bool {
 	for failures := 0; s.pause(ctx, probe); {
 		ok := s.probe(ctx, p, probe)
@@ -254,7 +254,7 @@ func (s *StatefulSet) pause(ctx context.Context, probe Probe) bool {
 	return sleep(ctx, time.Duration(probe.Period)*time.Second/time.Duration(s.opts.Haste)) == nil
 }
 
-// probe waits as long as kubelet would: an answer is no faster in haste.
+// probe waits as long as kubelet would: Haste does not shorten the timeout.
 func (s *StatefulSet) probe(ctx context.Context, p *pod, probe Probe) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(probe.Timeout)*time.Second)
 	defer cancel()
@@ -315,13 +315,13 @@ func (s *StatefulSet) waitReady(ctx context.Context, i int) error {
 type Stop struct {
 	Pod    string
 	Took   time.Duration // from SIGTERM to the end of the process
-	Killed bool          // it was not over when its time was
+	Killed bool          // the process had not ended when its grace was over
 	Code   int           // of its exit
-	Log    string        // what it said from SIGTERM on
+	Log    string        // the output from SIGTERM on
 }
 
-// Delete ends a pod as kubelet does: Services forget it, preStop sleeps, SIGTERM,
-// and SIGKILL when its grace is over. Its volume stays.
+// Delete ends a pod as kubelet does. Services drop it, preStop sleeps, and the process gets SIGTERM, then SIGKILL when
+// its grace is over. Its volume stays.
 func (s *StatefulSet) Delete(i int) Stop {
 	s.mu.Lock()
 	p := s.pods[i]
@@ -351,7 +351,8 @@ func (s *StatefulSet) Delete(i int) Stop {
 	return end
 }
 
-// RollingRestart replaces all pods, the last first, each when the one before is ready.
+// RollingRestart replaces all pods, from the last ordinal to the first. It waits until a new pod is ready before it
+// ends the next one.
 func (s *StatefulSet) RollingRestart(ctx context.Context) ([]Stop, error) {
 	var stops []Stop
 	for i := len(s.pods) - 1; i >= 0; i-- {
@@ -366,7 +367,7 @@ func (s *StatefulSet) RollingRestart(ctx context.Context) ([]Stop, error) {
 	return stops, nil
 }
 
-// Restarts says which pods kubelet has killed, and why.
+// Restarts returns which pods kubelet has killed, and why.
 func (s *StatefulSet) Restarts() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -376,7 +377,7 @@ func (s *StatefulSet) Restarts() []string {
 // DNS is the address of the DNS server.
 func (s *StatefulSet) DNS() string { return s.names.addr() }
 
-// Doors is where clients of the cluster find gRPC: a name that stands for the pods that are ready.
+// Doors returns the gRPC address for clients of the cluster: a name that stands for the ready pods, and a port.
 func (s *StatefulSet) Doors() string {
 	return s.opts.Pod.Name + "." + Namespace + ".svc:" + s.ports["7070"]
 }

@@ -20,8 +20,8 @@ type Testbed struct {
 	dir   string
 
 	machines []*Machine
-	clients  *Machine   // where the clients run; nil: here
-	free     []*Machine // on which no node is
+	clients  *Machine   // where the clients run; nil: in the network of this process
+	free     []*Machine // machines without a node
 }
 
 // TestbedOptions says what a testbed has.
@@ -32,7 +32,7 @@ type TestbedOptions struct {
 	Disks    bool
 }
 
-// NewTestbed makes machines.
+// NewTestbed makes the machines. It returns nil if o wants neither a network nor disks.
 func NewTestbed(o TestbedOptions) (*Testbed, error) {
 	if !o.Network && !o.Disks {
 		return nil, nil //nolint:nilnil // a nil Testbed is this machine
@@ -68,7 +68,7 @@ func NewTestbed(o TestbedOptions) (*Testbed, error) {
 // Clients is the number of the machine from which clients dial, in the network.
 func (g *Testbed) Clients() int { return len(g.machines) }
 
-// Dial opens a connection as clients do.
+// Dial opens a TCP connection from the machine of the clients.
 func (g *Testbed) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if g == nil || g.clients == nil {
 		return dialHere(ctx, addr)
@@ -131,7 +131,7 @@ func (g *Testbed) Close() {
 	}
 }
 
-// CanCut reports why this machine cannot have networks that are cut; nil if it can.
+// CanCut returns why this machine cannot have networks that can be cut; nil if it can.
 func CanCut() error {
 	g, err := NewTestbed(TestbedOptions{Dir: os.TempDir(), Machines: 1, Network: true})
 	if err != nil {
@@ -141,7 +141,7 @@ func CanCut() error {
 	return nil
 }
 
-// CanLose reports why this machine cannot have disks that lose what was not synced; nil if it can.
+// CanLose returns why this machine cannot have disks that lose what was not synced; nil if it can.
 func CanLose() error {
 	const needs = "an ext4 file system on a loop device needs Linux, root, mkfs.ext4 and /dev/loop-control"
 	if runtime.GOOS != "linux" {

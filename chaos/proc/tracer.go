@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// tracedMax is how long strace may take to have all threads of a process, and to let them go.
+// tracedMax is how long strace may take to attach to all threads of a process, and to detach from them.
 const tracedMax = 20 * time.Second
 
-// tracer is strace on a process. The process stops at each system call; some calls fail, or end it. tracer counts calls
+// tracer is strace on a process. The process stops at each system call; some calls fail, or end it. strace counts calls
 // by thread: the n-th is the n-th that a thread makes. A traced process runs more slowly. It runs as before when the
-// tracer is gone, however the tracer ended.
+// tracer has ended, however the tracer ended.
 type tracer struct {
 	cmd  *exec.Cmd
 	file string        // of the calls that were traced
 	done chan struct{} // closed when cmd has been waited for
 }
 
-// canTrace reports why no process can be traced here; nil if one can.
+// canTrace returns why no process can be traced here; nil if one can.
 func canTrace() error {
 	if canPause != nil { // strace is for Linux
 		return canPause
@@ -51,8 +51,8 @@ func canTrace() error {
 	return t.stop()
 }
 
-// trace attaches strace to a process on a machine, and returns when it has all of its threads. What it saw it writes to
-// a file.
+// trace attaches strace to a process on a machine, and returns when strace has attached to all threads. strace writes
+// the calls that it sees to file.
 func trace(m *Machine, p *os.Process, file string, args ...string) (*tracer, error) {
 	t := &tracer{file: file, done: make(chan struct{})}
 	t.cmd = exec.Command("strace", append([]string{"-f", "-p", strconv.Itoa(p.Pid), "-o", file}, args...)...)
@@ -70,7 +70,7 @@ func trace(m *Machine, p *os.Process, file string, args ...string) (*tracer, err
 		defer close(t.done)
 		defer read.Close()
 		has := false
-		for lines := bufio.NewScanner(read); lines.Scan(); { // until strace, which alone has the other end, has ended
+		for lines := bufio.NewScanner(read); lines.Scan(); { // until strace ends: it alone has the other end
 			if !has && strings.Contains(lines.Text(), " attached") {
 				has = true
 				close(attached)
@@ -79,7 +79,7 @@ func trace(m *Machine, p *os.Process, file string, args ...string) (*tracer, err
 				said.WriteString(lines.Text() + "\n")
 			}
 		}
-		_ = t.cmd.Wait() // it ends as what it traced did
+		_ = t.cmd.Wait() // its exit status is that of the traced process
 	}()
 	late := time.NewTimer(tracedMax)
 	defer late.Stop()
@@ -93,13 +93,13 @@ func trace(m *Machine, p *os.Process, file string, args ...string) (*tracer, err
 	}
 }
 
-// hit reports whether a call that strace has seen was failed by it.
+// hit reports whether strace has made a call fail.
 func (t *tracer) hit() bool {
 	seen, err := os.ReadFile(t.file)
 	return err == nil && bytes.Contains(seen, []byte("(INJECTED)"))
 }
 
-// stop lets the process go on without the tracer.
+// stop detaches strace; the process then runs without it.
 func (t *tracer) stop() error {
 	_ = t.cmd.Process.Signal(syscall.SIGTERM) // it may have ended with what it traced
 	select {

@@ -25,17 +25,17 @@ type Trial struct {
 	Binary   string        // the ebb binary
 	Dir      string        // for data and logs
 	Seed     uint64        //
-	Nodes    int           // that the cluster is born with
+	Nodes    int           // that the cluster starts with
 	Shards   uint32        //
 	Families []string      // of faults; all that this machine can do if empty
 	Rate     int           // increments a second
 	For      time.Duration // begin no fault after this long; 0: see Cycles
-	Cycles   int           // so many faults; 0: see For
+	Cycles   int           // the number of faults; 0: see For
 	HoldMax  time.Duration // no fault lasts longer; 0: as long as its family says
-	// Soak ends the process of the first node never, so that one sees what it holds after a long time, and leaves calm
-	// between faults, in which the rate must be reached.
+	// Soak never ends the process of the first node, so that its use of resources can be observed over a long time. It
+	// also leaves pauses between faults, in which the load must reach the rate.
 	Soak bool
-	// Progress gets a line for what happens, and now and then one for how far the trial is. It may be nil.
+	// Progress receives a line for each event, and from time to time one about how far the trial is. It may be nil.
 	Progress func(line string)
 }
 
@@ -44,32 +44,32 @@ const (
 	spareMachines = 2
 	// retryFor is how long the load sends a batch again and again: longer than anything is broken.
 	retryFor = 4 * time.Minute
-	// readyMax is how long nodes may take to be ready when all is mended, and healedMax writes to be acknowledged in
-	// every shard.
+	// readyMax is how long nodes may take to become ready after all is mended. healedMax is how long the load may then
+	// take to be acknowledged again.
 	readyMax, healedMax = 2 * time.Minute, time.Minute
-	// movedMax is how long replicas may take to be where they are to be.
+	// movedMax is how long a change of the members, or of the placement of replicas, may take.
 	movedMax = 4 * time.Minute
 	// auditMax is how long reading all keys, and comparing all replicas, may take.
 	auditMax = time.Minute
-	// gapMin and gapMax are between what was mended and the next fault.
+	// gapMin and gapMax bound the pause before each fault.
 	gapMin, gapMax     = 200 * time.Millisecond, 1500 * time.Millisecond
 	quietMin, quietMax = 2 * time.Second, 5 * time.Second // of a soak
-	// rateShare of the rate that is asked for must be acknowledged, at the median of the times between faults.
+	// rateShare is the share of the rate that must be acknowledged, at the median of the pauses between faults.
 	rateShare = 0.9
-	// auditEvery is after how many faults all keys are counted, while the load continues.
+	// auditEvery is the number of faults from one audit of all keys to the next. The load continues during an audit.
 	auditEvery = 5
-	// samples is about how often a trial looks at what a process holds.
+	// samples is about how many samples a trial takes of each process.
 	samples = 240
 )
 
-// readInvariants are what must hold of every linearizable read that is answered while something is broken, or not.
+// readInvariants must hold for every linearizable read that is answered, during faults and between them.
 var readInvariants = []swarm.Invariant{
 	{Name: "read-fresh", Holds: "a linearizable read has all that was acknowledged before it was asked, also at a node that is cut off, or was stopped"},
 	{Name: "read-monotone", Holds: "a linearizable read has all that any read had that was answered before it was asked"},
 	{Name: "read-possible", Holds: "a read has no more than was sent"},
 }
 
-// Invariants are what must hold.
+// Invariants are all invariants that a trial checks.
 var Invariants = slices.Concat(readInvariants, []swarm.Invariant{
 	{Name: "acked-kept", Holds: "what was acknowledged is counted, during the run and at its end"},
 	{Name: "counted-once", Holds: "no more is counted than was acknowledged, has an unknown outcome or is under way"},
@@ -85,21 +85,21 @@ var Invariants = slices.Concat(readInvariants, []swarm.Invariant{
 	{Name: "rate", Holds: fmt.Sprintf("in a soak, at the median of the times between faults, %.0f%% of --rate is acknowledged at least", 100*rateShare)},
 })
 
-// deadlines are the invariants that say by when, or how fast, and nothing of what was acknowledged and read.
+// deadlines are the invariants about time limits and rates. They say nothing about what was acknowledged or read.
 var deadlines = []string{"restarts", "healed-writes", "members-as-asked", "rate"}
 
-// Report is what came of a trial.
+// Report is the result of a trial.
 type Report struct {
 	Soak    bool           `json:"soak,omitempty"`
 	Command string         `json:"command,omitempty"`
 	Verdict *swarm.Verdict `json:"verdict"`
 	Ledger  Totals         `json:"ledger"`
-	Keys    int            `json:"keys"`  // that were compared with the ledger the last time
+	Keys    int            `json:"keys"`  // that the last audit compared with the ledger
 	Lost    int            `json:"lost"`  // keys that count less than was acknowledged
 	Twice   int            `json:"twice"` // keys that count more than was sent
-	Stale   int            `json:"stale"` // answers, while it went on, that say less than was acknowledged or read before, or more than was sent
-	Reads   []Reads        `json:"reads"` // while it went on
-	// Interrupted says that the run was cut short: what was not compared until then is not judged.
+	Stale   int            `json:"stale"` // reads that returned less than was acknowledged or read before, or more than was sent
+	Reads   []Reads        `json:"reads"` // reads during the trial
+	// Interrupted reports whether the run was cut short. What had not been compared by then is not judged.
 	Interrupted bool      `json:"interrupted,omitempty"`
 	Skipped     []Skipped `json:"skipped"` // families that this machine cannot do
 	Outages     []Outage  `json:"outages"`
@@ -108,7 +108,7 @@ type Report struct {
 	Samples     []Sample  `json:"samples,omitempty"`
 }
 
-// Skipped is a family of faults that cannot be had here.
+// Skipped is a family of faults that this machine cannot inject.
 type Skipped struct {
 	Family string `json:"family"`
 	Why    string `json:"why"`
@@ -126,14 +126,15 @@ type Outage struct {
 // Failed reports whether any invariant did not hold.
 func (r *Report) Failed() bool { return r.Verdict.Failed() }
 
-// Late reports whether it failed by deadlines alone: it was looked, and nothing was lost, counted twice or read stale.
+// Late reports whether the trial failed only by deadlines. Then it was not interrupted, and nothing was lost, counted
+// twice or read stale.
 func (r *Report) Late() bool {
 	other := func(b swarm.Breach) bool { return !slices.Contains(deadlines, b.Invariant) }
 	return r.Failed() && !r.Interrupted && !slices.ContainsFunc(r.Verdict.Breaches, other)
 }
 
-// Run starts the fleet, breaks it and judges. The error says why there is no verdict. When ctx ends after the fleet has
-// started, the report says what was known by then.
+// Run starts the fleet, injects the faults and judges the results. An error says why there is no verdict. When ctx ends
+// after the fleet has started, the report holds what was known by then.
 func (t *Trial) Run(ctx context.Context) (_ *Report, err error) {
 	able, skipped, err := Choose(t.Families)
 	if err != nil {
@@ -142,7 +143,7 @@ func (t *Trial) Run(ctx context.Context) (_ *Report, err error) {
 	w, err := t.open(ctx, able)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = ctx.Err() // what it has kept from starting does not matter
+			err = ctx.Err() // the interruption is the cause, whatever failed to start
 		}
 		return nil, err
 	}
@@ -221,7 +222,7 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 	return w, nil
 }
 
-// strikeAll lets one fault follow the other, in rounds of all families, each round in another order.
+// strikeAll injects one fault after the other, in rounds. Each round has every family once, in another order.
 func (w *world) strikeAll(ctx context.Context, able []Family) error {
 	order := rand.New(rand.NewPCG(w.t.Seed, 0x6f72646572))
 	var round []Family
@@ -246,7 +247,7 @@ func (w *world) strikeAll(ctx context.Context, able []Family) error {
 		}
 		w.tell("%s", w.progress(number))
 		if len(w.verdict.Breaches) > 0 {
-			return nil // what comes after it says nothing new
+			return nil // faults after a breach show nothing new
 		}
 	}
 	return nil
@@ -259,7 +260,7 @@ func (w *world) goesOn(number int) bool {
 	return w.t.For == 0 || w.now() < w.t.For
 }
 
-// strike is one fault, from the wait before it until the cluster has healed.
+// strike injects one fault. It covers the time from the pause before the fault until the cluster has healed.
 func (w *world) strike(ctx context.Context, f Family) error {
 	if w.t.Soak {
 		w.measureQuiet(ctx)
@@ -299,13 +300,13 @@ func (w *world) strike(ctx context.Context, f Family) error {
 	return nil
 }
 
-// settle is the last reckoning: everything is mended, and stays so.
+// settle makes the final checks, after everything has been mended for good.
 func (w *world) settle(ctx context.Context) error {
 	if len(w.verdict.Breaches) == 0 {
 		w.heal(ctx)
 	}
 	if len(w.verdict.Breaches) > 0 {
-		w.load.Abandon() // it is not worth waiting for what may never come
+		w.load.Abandon() // after a breach, outcomes may never come
 	} else if !w.over() {
 		stop := context.AfterFunc(ctx, w.load.abandon)
 		w.load.Stop()
@@ -315,7 +316,7 @@ func (w *world) settle(ctx context.Context) error {
 	w.readers.close()
 	w.collectReads()
 	if w.over() {
-		w.verdict.Virtual, w.trends = w.now(), Trends(w.samples, w.now()) // which say nothing of the second half that was to come
+		w.verdict.Virtual, w.trends = w.now(), Trends(w.samples, w.now()) // trends of the run so far only
 		return nil
 	}
 	if err := w.audit(ctx); err != nil {

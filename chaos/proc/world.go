@@ -14,7 +14,7 @@ import (
 	"github.com/ebbdb/ebb/client"
 )
 
-// world is a trial under way. All but the counting is of one goroutine.
+// world is the state of a running trial. Only one goroutine uses it, except for the goroutines that count has started.
 type world struct {
 	t          *Trial
 	over       func() bool // whether the run is interrupted
@@ -26,7 +26,7 @@ type world struct {
 	doors      *doors
 	load       *Load
 	readers    *readers
-	rng        *rand.Rand // of the fault at hand
+	rng        *rand.Rand // for the current fault
 	members    []int      // of the cluster
 	down       map[int]bool
 	witness    int // a node whose process is never ended; -1 for none
@@ -36,14 +36,14 @@ type world struct {
 	sampled    time.Duration
 	trends     []Trend
 	keys       int
-	lost       int // keys that have lost something, and those that count too much, of all comparisons
+	lost       int // keys that have lost increments, over all audits; twice: keys that count too much
 	twice      int
 	reads      int
-	cpu        time.Duration // of all nodes, at the end
-	quietRates []float64     // increments acknowledged a second, in each time between faults
+	cpu        time.Duration // CPU time of all nodes, measured at the end
+	quietRates []float64     // acknowledged increments a second, one value for each pause between faults
 	stale      int           // answers of readers that contradict what was known
 
-	last     atomic.Pointer[swarm.Line] // of the story, for goroutines that are no part of it
+	last     atomic.Pointer[swarm.Line] // the last line of the story, for the goroutines that read keys
 	counting sync.WaitGroup
 	stop     func()
 }
@@ -54,7 +54,7 @@ func (w *world) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
 }
 
-// tell says what happens, in the story and to Progress.
+// tell adds a note to the story and passes it to Progress.
 func (w *world) tell(format string, args ...any) {
 	w.line(swarm.LineNote, format, args...)
 }
@@ -68,8 +68,8 @@ func (w *world) line(kind swarm.LineKind, format string, args ...any) {
 	}
 }
 
-// hold evaluates an invariant of what the run waits for and asks for. An interrupted run has waited for nothing to its
-// end: what does not hold then is not evaluated.
+// hold evaluates an invariant whose result depends on waits or requests. An interruption ends these early, so hold does
+// not count a failure of an interrupted run.
 func (w *world) hold(name string, ok bool, format string, args ...any) bool {
 	if !ok && w.over() {
 		return false
@@ -77,7 +77,7 @@ func (w *world) hold(name string, ok bool, format string, args ...any) bool {
 	return w.found(name, ok, format, args...)
 }
 
-// found counts an evaluation of an invariant, and takes down that it does not hold.
+// found counts an evaluation of an invariant, and records a breach if the invariant does not hold.
 func (w *world) found(name string, ok bool, format string, args ...any) bool {
 	if !slices.ContainsFunc(Invariants, func(i swarm.Invariant) bool { return i.Name == name }) {
 		panic("no invariant is called " + name)
@@ -91,7 +91,7 @@ func (w *world) found(name string, ok bool, format string, args ...any) bool {
 	return ok
 }
 
-// amid says what happened last.
+// amid describes the last event of the story.
 func (w *world) amid() string {
 	if l := w.last.Load(); l != nil {
 		return fmt.Sprintf("%q was the last that had happened (%.1fs)", l.Text, l.At.Seconds())
@@ -99,7 +99,7 @@ func (w *world) amid() string {
 	return "nothing had been broken"
 }
 
-// collectReads takes over what readers have found since it was called last.
+// collectReads adds to the verdict what the readers have found since its last call.
 func (w *world) collectReads() {
 	checked, wrong := w.readers.take()
 	for _, i := range readInvariants {
@@ -154,7 +154,7 @@ func (w *world) stopCounting() {
 	}
 }
 
-// pass samples what processes hold, and lets time pass.
+// pass samples the resources of the processes, and returns after d or when ctx ends.
 func (w *world) pass(ctx context.Context, d time.Duration) {
 	end := time.NewTimer(d)
 	defer end.Stop()
@@ -165,7 +165,7 @@ func (w *world) pass(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sample asks all nodes that answer what they hold, if it is time to.
+// sample records the resources of all nodes that answer, unless the last sample is too recent.
 func (w *world) sample(ctx context.Context) {
 	every := max(time.Second, w.t.For/samples)
 	if w.now()-w.sampled < every {
@@ -182,7 +182,7 @@ func (w *world) sample(ctx context.Context) {
 	}
 }
 
-// until waits for something for so long, and reports whether it came.
+// until polls so until it returns true, limit has passed or ctx ends. It reports whether so returned true.
 func (w *world) until(ctx context.Context, limit time.Duration, so func(context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -198,7 +198,7 @@ func (w *world) until(ctx context.Context, limit time.Duration, so func(context.
 	return true
 }
 
-// heal starts the nodes that do not run, and waits until all are ready and the load is acknowledged.
+// heal starts the nodes that a fault has ended. It waits until all nodes are ready and the load is acknowledged again.
 func (w *world) heal(ctx context.Context) (took time.Duration, ok bool) {
 	began := w.now()
 	excused := maps.Clone(w.down)
@@ -225,7 +225,7 @@ func (w *world) heal(ctx context.Context) (took time.Duration, ok bool) {
 		}
 	}
 	before := w.load.Acked()
-	enough := int64(2 * loadWorkers * w.load.batch) // more than was under way
+	enough := int64(2 * loadWorkers * w.load.batch) // more than can have been in flight
 	served := w.until(ctx, healedMax, func(context.Context) bool { return w.load.Acked() >= before+enough })
 	if ctx.Err() != nil {
 		return 0, false
@@ -235,14 +235,14 @@ func (w *world) heal(ctx context.Context) (took time.Duration, ok bool) {
 	return w.now() - began, ok
 }
 
-// start launches a node. What it says if it ends at once, its log has.
+// start launches a node. If the node ends at once, its log says why.
 func (w *world) start(i int) {
 	if err := w.f.Launch(i); err != nil {
 		w.hold("restarts", false, "%v", err)
 	}
 }
 
-// collapses checks that no process ended without an excuse.
+// collapses checks that no process has ended, except those that a fault may end.
 func (w *world) collapses() {
 	for _, i := range w.members {
 		if !w.down[i] {
@@ -267,7 +267,7 @@ func (w *world) audit(ctx context.Context) error {
 	return nil
 }
 
-// first is at most five of many.
+// first returns at most the first five elements.
 func first(all []string) []string { return all[:min(5, len(all))] }
 
 // compareReplicas compares the checksums of all replicas.
@@ -284,7 +284,7 @@ func (w *world) compareReplicas(ctx context.Context) {
 	}
 }
 
-// progress says in a line how far it is.
+// progress returns a line about how far the trial is.
 func (w *world) progress(number int) string {
 	of := ""
 	if w.t.Cycles > 0 {
@@ -298,7 +298,8 @@ func (w *world) progress(number int) string {
 	return fmt.Sprintf("%d%s %s, %d increments acknowledged, %d unknown, %d refused, %d breaches", number, of, faults, sum.Acknowledged, sum.Unknown, sum.Refused, len(w.verdict.Breaches))
 }
 
-// leader is the node that leads a shard of the seed's choice, as far as any node says; some member otherwise.
+// leader returns a node that reports that it leads a shard, which rng chooses. If there is none, it returns a random
+// member.
 func (w *world) leader(ctx context.Context) int {
 	shard := 1 + uint32(w.rng.IntN(int(w.t.Shards)))
 	other := w.members[w.rng.IntN(len(w.members))]
@@ -322,7 +323,7 @@ func (w *world) leader(ctx context.Context) int {
 	return other
 }
 
-// victim is a leader half of the time, some member otherwise.
+// victim returns a leader in half of the cases, and a random member otherwise.
 func (w *world) victim(ctx context.Context) int {
 	if w.rng.IntN(2) == 0 {
 		return w.leader(ctx)
@@ -330,7 +331,7 @@ func (w *world) victim(ctx context.Context) int {
 	return w.members[w.rng.IntN(len(w.members))]
 }
 
-// killableVictim is a victim whose process may be ended.
+// killableVictim returns a victim whose process may be ended.
 func (w *world) killableVictim(ctx context.Context) int {
 	i := w.victim(ctx)
 	for i == w.witness {
@@ -339,7 +340,7 @@ func (w *world) killableVictim(ctx context.Context) int {
 	return i
 }
 
-// others are all members but one.
+// others returns all members but one.
 func (w *world) others(one int) []int {
 	return slices.DeleteFunc(slices.Clone(w.members), func(i int) bool { return i == one })
 }

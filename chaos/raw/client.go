@@ -1,6 +1,6 @@
-// Package raw is a client of ebb that shares no code with the SDK: calls of gRPC as they are, retries and a checker of
-// its own. Histories that the SDK makes show what the cluster and the SDK do together. A fault of the one that the
-// other hides, such as an answer that the SDK would have asked for again, shows here.
+// Package raw is a client of ebb that shares no code with the SDK: it makes plain gRPC calls, and has retries and a
+// checker of its own. Histories that the SDK makes show what the cluster and the SDK do together. A fault of the one
+// that the other hides, such as an answer that the SDK would have asked for again, shows here.
 package raw
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Client writes to keys that only it writes, and knows what they must hold. One goroutine uses it.
+// Client writes to keys that no other client writes, and records what they must hold. Only one goroutine may use it.
 type Client struct {
 	nodes     []grpc.ClientConnInterface
-	namespace string // forgets nothing
+	namespace string // without decay
 	prefix    string // of its keys
 	rng       *rand.Rand
 	sums      map[cell]sum
@@ -31,7 +31,7 @@ type cell struct{ key, bin string }
 // sum is what was written to a cell.
 type sum struct {
 	sure  float64 // acknowledged
-	maybe float64 // of unknown outcome: it may still come
+	maybe float64 // of unknown outcome: it may still be applied
 }
 
 const (
@@ -49,7 +49,7 @@ func New(namespace, prefix string, rng *rand.Rand, nodes ...grpc.ClientConnInter
 // Writes is how many writes were answered.
 func (c *Client) Writes() int { return c.writes }
 
-// Write writes to one key, and tries any node until one answers or ctx ends. It reports whether one did.
+// Write writes to one key. It tries random nodes until one answers or ctx ends, and reports whether one did.
 func (c *Client) Write(ctx context.Context) bool {
 	key := c.key(c.rng.IntN(keys))
 	req := &ebbv1.IncrementRequest{
@@ -81,7 +81,8 @@ func (c *Client) increment(ctx context.Context, req *ebbv1.IncrementRequest) (*e
 	return ebbv1grpc.NewEbbClient(c.any()).Increment(ctx, req)
 }
 
-// count notes a write: that of a response which was not refused is sure, and without one all of it may come.
+// count records a write. With a response, the increments that it does not refuse are sure. Without one, all of them
+// have an unknown outcome.
 func (c *Client) count(req *ebbv1.IncrementRequest, resp *ebbv1.IncrementResponse) {
 	refused := make(map[uint32]bool)
 	for _, r := range resp.GetRefused() {
@@ -100,7 +101,8 @@ func (c *Client) count(req *ebbv1.IncrementRequest, resp *ebbv1.IncrementRespons
 	}
 }
 
-// Read asks any node for all keys, once. It reports whether it was answered, and what of that is wrong.
+// Read asks a random node for all keys, once. It reports whether a key was answered, and returns an error if an answer
+// is wrong.
 func (c *Client) Read(ctx context.Context) (answered bool, wrong error) {
 	req := &ebbv1.AskRequest{}
 	for k := range keys {
@@ -115,7 +117,7 @@ func (c *Client) Read(ctx context.Context) (answered bool, wrong error) {
 	defer cancel()
 	resp, err := ebbv1grpc.NewEbbClient(c.any()).Ask(ctx, req)
 	if err != nil {
-		return false, nil // no answer is none that is wrong
+		return false, nil // without an answer nothing is wrong
 	}
 	if len(resp.GetAnswers()) != keys {
 		return true, fmt.Errorf("%d answers to %d questions", len(resp.GetAnswers()), keys)
@@ -154,7 +156,7 @@ func bin(i int) string { return fmt.Sprintf("bin-%d", i) }
 
 func (c *Client) any() grpc.ClientConnInterface { return c.nodes[c.rng.IntN(len(c.nodes))] }
 
-// pause rests between two tries, and reports whether there is time for another.
+// pause waits between two attempts, and reports whether there is time for another.
 func (c *Client) pause(ctx context.Context) bool {
 	t := time.NewTimer(time.Duration(c.rng.Int64N(int64(pauseMax))))
 	defer t.Stop()

@@ -4,14 +4,15 @@ package main
 type edit struct {
 	file    string // below src
 	changes []change
-	more    string // at its end
+	more    string // added at the end of the file
 }
 
 // change replaces a piece of text.
 type change struct{ from, to string }
 
-// edits take away what differs between two runs of a bubble: random numbers, the order in which a select looks at its
-// cases and timers of one moment fire, and whatever the scheduler does by the wall clock or for goroutines outside.
+// edits remove what differs between two runs of a bubble: random numbers, the order in which a select looks at its
+// cases, and the order in which timers of one moment fire. They also remove what the scheduler does by the wall clock,
+// or for goroutines outside the bubble.
 var edits = []edit{
 	{
 		file: "runtime/rand.go",
@@ -37,7 +38,7 @@ var edits = []edit{
 		file:    "runtime/time.go",
 		changes: []change{{"t.rand = cheaprand()", "t.rand = courseRand()"}},
 	},
-	{ // a mutex that was waited for too long is handed over: the time is that of the bubble
+	{ // a mutex is handed over after too long a wait, which is measured in the time of the bubble
 		file: "runtime/sema.go",
 		changes: []change{{
 			"func internal_sync_nanotime() int64 {\n",
@@ -48,7 +49,7 @@ var edits = []edit{
 		file: "runtime/proc.go",
 		changes: []change{
 			{"func runqgrab(pp *p, batch *[256]guintptr,", "func runqgrab(pp *p, batch *[1024]guintptr,"},
-			{ // each 61st tick looks at the queue of all cores first: goroutines outside must not count
+			{ // at each 61st tick the scheduler looks at the global queue first: goroutines outside must not count
 				"	if !inheritTime {\n		mp.p.ptr().schedtick++\n	}\n",
 				"	if !inheritTime && (!replaying || gp.bubble != nil) {\n		mp.p.ptr().schedtick++\n	}\n",
 			},

@@ -3,7 +3,7 @@
 //
 //	replay DIR     writes DIR/overlay.json, for go build -overlay, and the files that it names
 //
-// What else such a run wants is in the Makefile (the build's heap base and toolchain) and in chaos/swarm (one core, no
+// What else such a run needs is in the Makefile (the build's heap base and toolchain) and in chaos/swarm (one core, no
 // garbage collection, a process for each plan). Nothing of it is in the product.
 package main
 
@@ -18,8 +18,8 @@ import (
 	"strings"
 )
 
-// release is the one whose sources the edits were written for. They are small and in the scheduler: another release
-// wants them read again.
+// release is the Go release for whose sources the edits were written. They are small and in the scheduler: for another
+// release they must be reviewed.
 const release = "go1.26.8"
 
 func main() {
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// write writes the overlay of the Go that runs this into dir.
+// write writes the overlay into dir. It fails if this command was not built with release.
 func write(dir string) error {
 	if v := runtime.Version(); v != release {
 		return fmt.Errorf("the edits of Go's runtime are for %s, and this is %s: build with GOTOOLCHAIN=%s, or read chaos/replay/edits.go beside the new sources", release, v, release)
@@ -72,7 +72,7 @@ func write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "overlay.json"), b, 0o644)
 }
 
-// apply makes all changes to a file's text. Each must find what it replaces, once.
+// apply makes all changes to a file's text. Each change must find the text that it replaces exactly once.
 func (e edit) apply(text string) (string, error) {
 	var errs []error
 	for _, c := range e.changes {

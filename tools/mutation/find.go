@@ -24,7 +24,7 @@ type pkg struct {
 	root, module string // of the module: its directory and its path
 	dir          string // of the package, in the module
 	commit       string
-	exports      map[string]string // of what it imports: the compiler's files
+	exports      map[string]string // export data of the imported packages: file by import path
 	fset         *token.FileSet
 	files        []*file
 	info         *types.Info
@@ -39,7 +39,7 @@ type file struct {
 	edits []edit
 }
 
-// edit puts a text in the place of some bytes; those of mutants that are left out are not made.
+// edit replaces some bytes by a text. Edits of mutants that are left out are not made.
 type edit struct {
 	at, cut int
 	text    string
@@ -55,11 +55,11 @@ type mutant struct {
 	Op   string `json:"op"`
 	Text string `json:"text"`
 
-	n       int // what chooses it, in the binary
+	n       int // the number that selects the mutant in the test binary
 	dropped bool
 }
 
-// load parses a package, whose tests are not mutated, and finds the types of its expressions.
+// load parses the files of a package, without its tests, and finds the types of their expressions.
 func load(root, name string) (*pkg, error) {
 	list := exec.Command("go", "list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,DepOnly,Module", name)
 	list.Dir = root
@@ -146,34 +146,34 @@ func (p *pkg) find() {
 	}
 }
 
-// Functions and methods whose arguments are texts for people, and those that make such texts.
+// texts are functions and methods whose arguments are texts for people, and those that make such texts.
 var texts = map[string]bool{
 	"String": true, "Error": true, "GoString": true, "Format": true, "LogValue": true, "Errorf": true, "WithHint": true,
 	"Sprintf": true, "Sprint": true, "Printf": true, "Println": true, "Fprintf": true, "Fprintln": true, "panic": true,
 	"Debug": true, "Info": true, "Warn": true, "Log": true, "New": false,
 }
 
-// calls that are not left out: a lock that is not given back stops the tests, whatever they check.
+// kept are calls that are not left out: a lock that is not released stops the tests, whatever they check.
 var kept = map[string]bool{
 	"panic": true, "Lock": true, "Unlock": true, "RLock": true, "RUnlock": true, "Done": true,
 }
 
-// boundary has for a comparison the one that differs only where both sides are equal.
+// boundary has for a comparison the function of the mutant that differs only where both sides are equal.
 var boundary = map[token.Token]string{token.LSS: "Less", token.LEQ: "LessEq", token.GTR: "More", token.GEQ: "MoreEq"}
 
-// arithmetic has the function that computes one thing or another.
+// arithmetic has for an operator the function that computes its result, or the mutant's result.
 var arithmetic = map[token.Token]string{
 	token.ADD: "Add", token.SUB: "Sub", token.MUL: "Mul", token.QUO: "Div", token.REM: "Rem",
 	token.AND: "And", token.OR: "Or", token.SHL: "Shl", token.SHR: "Shr",
 }
 
-// wrap is what is put around a node: the text of one mutant or of none.
+// wrap is the text before and after a node, which belongs to one mutant or to none.
 type wrap struct {
 	before, after string
 	mutant        *mutant
 }
 
-// finder walks a file. What is to be put around a node is known before the node is entered, outermost first.
+// finder walks a file. The wraps of a node are known before the node is entered, outermost first.
 type finder struct {
 	pkg   *pkg
 	file  *file
@@ -184,9 +184,9 @@ type finder struct {
 	open  []ast.Node
 }
 
-// Visit finds the mutants of a node, and writes what is put around it before and after its children.
+// Visit finds the mutants of a node, and writes its wraps before and after its children.
 func (w *finder) Visit(n ast.Node) ast.Visitor {
-	if n == nil { // the children of the last one that is open are done
+	if n == nil { // the children of the last open node are done
 		n := w.open[len(w.open)-1]
 		w.open = w.open[:len(w.open)-1]
 		w.close(n)
@@ -216,7 +216,7 @@ func (w *finder) edit(at token.Pos, cut int, text string, m *mutant) {
 
 func (p *pkg) offset(at token.Pos) int { return p.fset.Position(at).Offset }
 
-// mutants finds the mutants of a node, and reports whether those of its children are left out.
+// mutants finds the mutants of a node, and reports whether to leave out those of its children.
 func (w *finder) mutants(n ast.Node) (skip bool) {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
@@ -252,14 +252,15 @@ func (w *finder) mutants(n ast.Node) (skip bool) {
 	return false
 }
 
-// condition marks an expression as one that is negated; parentheses around it are not.
+// condition marks an expression to be negated; parentheses around it are not marked.
 func (w *finder) condition(e ast.Expr) {
 	if e != nil {
 		w.conds[ast.Unparen(e)] = true
 	}
 }
 
-// call leaves out texts, and sizes that only say how much room to make.
+// call reports whether to leave out the arguments of a call: texts for people, and sizes that only say how much to
+// allocate.
 func (w *finder) call(n *ast.CallExpr) (skip bool) {
 	switch fun := n.Fun.(type) {
 	case *ast.SelectorExpr:
@@ -273,7 +274,7 @@ func (w *finder) call(n *ast.CallExpr) (skip bool) {
 	return skip
 }
 
-// negate makes a condition its opposite.
+// negate makes a mutant with the opposite of a condition.
 func (w *finder) negate(e ast.Expr) {
 	if delete(w.conds, e); !w.is(e, types.IsBoolean) {
 		return
@@ -319,7 +320,7 @@ func (w *finder) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// function makes an operator a call, which computes one thing or another.
+// function replaces an operator by a call that computes its result, or the mutant's result.
 func (w *finder) function(n *ast.BinaryExpr, op, name string) {
 	m := w.mutant(op, n.OpPos)
 	w.around(n, wrap{fmt.Sprintf("%s.%s(%d, ", helper, name, m.n), ")", m})
@@ -327,10 +328,10 @@ func (w *finder) function(n *ast.BinaryExpr, op, name string) {
 	w.edit(n.OpPos, len(n.Op.String()), "", m)
 }
 
-// around puts something around a node, inside of what is around it already.
+// around puts r around a node, inside of the wraps that the node has already.
 func (w *finder) around(n ast.Node, r wrap) { w.wraps[n] = append(w.wraps[n], r) }
 
-// statements leaves out statements, each by itself.
+// statements makes a mutant for each statement, which leaves the statement out. It makes another one for += and -=.
 func (w *finder) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -374,7 +375,7 @@ func (w *finder) leaveOut(s ast.Stmt) {
 	w.around(s, wrap{"if !" + on(m) + " { ", " }", m})
 }
 
-// negative makes += of -=, and the other way round.
+// negative makes a mutant that turns += into -=, and -= into +=.
 func (w *finder) negative(s *ast.AssignStmt) {
 	y := s.Rhs[0]
 	if !w.is(y, types.IsInteger|types.IsFloat) {
@@ -392,7 +393,7 @@ func (w *finder) negative(s *ast.AssignStmt) {
 	w.around(y, wrap{fmt.Sprintf("%s.Neg%s(%d, ", helper, of, m.n), ")", m})
 }
 
-// early makes a function that returns a bool say the same always.
+// early makes two mutants of a function that returns a bool: one returns true always, the other false.
 func (w *finder) early(n *ast.FuncDecl) {
 	res := n.Type.Results
 	if n.Body == nil || res == nil || res.NumFields() != 1 || !w.is(res.List[0].Type, types.IsBoolean) {
@@ -404,7 +405,7 @@ func (w *finder) early(n *ast.FuncDecl) {
 	}
 }
 
-// is reports whether an expression has a type of these; bools must be of bool itself.
+// is reports whether the type of an expression is one of kind; a boolean expression must have the type bool itself.
 func (w *finder) is(e ast.Expr, kind types.BasicInfo) bool {
 	t := w.pkg.info.Types[e].Type
 	if t == nil {

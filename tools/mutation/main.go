@@ -4,7 +4,7 @@
 //
 //	go run ./mutation [flags] PACKAGE...     in tools; packages are named from the root, as ./node/wal
 //
-// Each outcome is added to a record, a file of JSON lines, at once: a run that was stopped continues where it was.
+// Each outcome is added at once to a record, a file of JSON lines. So a run that was stopped continues where it was.
 package main
 
 import (
@@ -72,7 +72,7 @@ func main() {
 	fmt.Print(table(all))
 }
 
-// options say what is tried.
+// options select what is tried.
 type options struct {
 	root, records string
 	sample        int
@@ -83,9 +83,9 @@ type options struct {
 	long          bool
 	seeds         string         // of the swarm; empty: the tests
 	again         *regexp.Regexp // verdicts that are tried again; nil: none
-	tests         *regexp.Regexp // that are run; nil: all
+	tests         *regexp.Regexp // the tests to run; nil: all
 	report        bool
-	equal         map[string]string // why, by the mutant's name
+	equal         map[string]string // why no test can notice a mutant, by its id
 }
 
 func (o *options) over(ctx context.Context) bool {
@@ -155,7 +155,7 @@ func (o *options) run(ctx context.Context, p *pkg, chosen []*mutant, rec *record
 		out.Verdict, out.By = r.mutant(ctx, m)
 		out.Took = time.Since(began).Milliseconds()
 		if ctx.Err() != nil {
-			return nil // it was broken off, which says nothing of the mutant
+			return nil // the run was interrupted: there is no verdict
 		}
 		if some && out.Verdict != killed && out.Verdict != timeout {
 			continue // other tests may notice it

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// outcome is what became of a mutant: a line of a record.
+// outcome is the result of a mutant: a line of a record.
 type outcome struct {
 	mutant
 	Verdict string `json:"verdict"`
@@ -24,7 +24,7 @@ type outcome struct {
 	Commit  string `json:"commit"`
 }
 
-// record has the outcomes of a package's mutants; of two of one mutant the later counts.
+// record has the outcomes of a package's mutants. If a mutant has two outcomes, the later one counts.
 type record struct {
 	of   map[string]outcome
 	file *os.File
@@ -45,7 +45,7 @@ func openRecord(name string) (*record, error) {
 			r.of[o.ID] = o
 		}
 	}
-	// what was cut off is a line by itself, so that the next is not part of it
+	// a line that was cut off gets an end, so that the next line is not part of it
 	if info, err := f.Stat(); err == nil && info.Size() > 0 {
 		end := make([]byte, 1)
 		if _, err := f.ReadAt(end, info.Size()-1); err != nil {
@@ -87,8 +87,8 @@ func readEqual(name string) (map[string]string, error) {
 	return out, err
 }
 
-// sample chooses so many mutants of the files whose names match, each file by its share and one at least. Which ones
-// depends on the seed and on their names alone, so that a change elsewhere chooses no others.
+// sample chooses about count mutants of the files whose names match. Each file gets its share, and at least one mutant.
+// The choice depends only on the seed and on the mutants' ids, so that a change elsewhere does not alter it.
 func sample(mutants []*mutant, count int, seed string, files *regexp.Regexp) []*mutant {
 	of := map[string][]*mutant{}
 	total := 0
@@ -110,14 +110,14 @@ func sample(mutants []*mutant, count int, seed string, files *regexp.Regexp) []*
 		})
 		out = append(out, list[:share]...)
 	}
-	// in an order of no file, so that a run of a part has tried some of each
+	// mix the files, so that a run that stops early has tried some mutants of each
 	slices.SortFunc(out, func(a, b *mutant) int {
 		return cmp.Or(cmp.Compare(hash(seed+a.ID), hash(seed+b.ID)), cmp.Compare(a.n, b.n))
 	})
 	return out
 }
 
-// critical are the files in which a fault loses or repeats what was acknowledged, or tells what is not so.
+// critical matches files in which a fault loses or repeats what was acknowledged, or gives wrong answers.
 var critical = regexp.MustCompile(`^(node/(wal/|acked/|(member|groups|proposer|transport/past)\.go)|` +
 	`shard/(session|source|idempotency|snapshot|keycommands|state)[a-z]*\.go|` +
 	`cluster/(control[a-z_]*|tokens)\.go|sketch/(distribution|params)\.go)`)
@@ -182,8 +182,8 @@ func (r *row) String() string {
 		r.file, r.mutants, r.tried, r.killed, r.timeouts, r.equal, r.alive, r.rate())
 }
 
-// table returns all of that as text: the survivors, the table that docs/mutation.md has, and a sentence. A rate leaves
-// equal mutants out.
+// table formats rows as text: the survivors, the table of docs/mutation.md, and a sentence. Rates leave out equal
+// mutants.
 func table(rows []row) string {
 	var out strings.Builder
 	all, safe := row{file: "all of these"}, row{file: "safety-critical (*)"}

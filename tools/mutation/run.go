@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// The package that chooses a mutant, laid over a directory of the module that does not exist.
+// helper is the package that selects a mutant. It is laid over helperDir, which does not exist in the module.
 const (
 	helper    = "ebbmutant"
 	helperDir = "internal/ebbmutant"
@@ -31,7 +31,7 @@ var helperText []byte
 // Verdicts.
 const (
 	killed    = "killed"    // a test failed
-	timeout   = "timeout"   // the tests took too long, which is noticed as well
+	timeout   = "timeout"   // the tests took too long, which counts as noticed, too
 	survived  = "survived"  // all tests passed
 	unreached = "unreached" // no test runs it
 )
@@ -40,20 +40,20 @@ const (
 type runner struct {
 	pkg    *pkg
 	short  bool
-	seeds  string         // of the swarm, which is run in the place of the tests
+	seeds  string         // of the swarm, which runs in place of the tests
 	only   *regexp.Regexp // tests; nil: all
-	rapid  bool           // the tests draw with rapid
+	rapid  bool           // the tests use rapid
 	dir    string         // for what is built, and the tests' temporary files
 	binary string
 	tests  []*test
-	cpu    time.Duration // that the last run used
+	cpu    time.Duration // CPU time that the last run used
 }
 
 // test is a test of the package, which passes without a mutant.
 type test struct {
 	name    string
 	took    time.Duration
-	reached []byte // of each mutant, by number
+	reached []byte // not 0 for each mutant that the test reaches, by number
 }
 
 func newRunner(p *pkg, short bool, seeds string) (*runner, error) {
@@ -70,7 +70,7 @@ func (r *runner) close() {
 	}
 }
 
-// build builds the tests with all mutants. A mutant that does not compile is left out, with those of its line.
+// build builds the tests with all mutants. A mutant that does not compile is left out, with all others on its line.
 func (r *runner) build(ctx context.Context) error {
 	for range 20 {
 		out, err := r.compile(ctx)
@@ -118,7 +118,7 @@ func (r *runner) compile(ctx context.Context) ([]byte, error) {
 
 var fault = regexp.MustCompile(`(?m)^(\S+\.go):(\d+)(?::\d+)?: `)
 
-// leaveOut leaves out the mutants of the lines that the compiler complains of, and reports whether there are any.
+// leaveOut leaves out the mutants on lines for which the compiler reports an error. It reports whether there are any.
 func (r *runner) leaveOut(said []byte) bool {
 	any := false
 	for _, at := range fault.FindAllSubmatch(said, -1) {
@@ -138,8 +138,8 @@ func overlaid(name, dir string) string {
 	return strings.TrimPrefix(filepath.Base(name), strings.ReplaceAll(dir, "/", "-")+"-")
 }
 
-// sound runs each test alone, without a mutant: how long it takes, and which mutants it reaches. One that fails is not
-// used.
+// sound runs each test alone, without a mutant, and records how long it takes and which mutants it reaches. A test that
+// fails is not used.
 func (r *runner) sound(ctx context.Context) error {
 	reached := filepath.Join(r.dir, "reached")
 	out := []byte(swarm)
@@ -183,7 +183,7 @@ func (r *runner) sound(ctx context.Context) error {
 // swarm stands for the name of a test.
 const swarm = "swarm"
 
-// args are those of a process that runs tests, or the swarm, until one fails.
+// args returns the arguments of a process that runs tests, or the swarm, until one fails.
 func (r *runner) args(names ...string) []string {
 	if r.seeds != "" {
 		return []string{"chaos", "sim", "--seeds", r.seeds, "--first", "--parallel", "1", "--no-shrink"}
@@ -200,10 +200,10 @@ func (r *runner) args(names ...string) []string {
 
 func last(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
-// Tests are run together until they take so long: the quick ones first.
+// stages are how long tests take together before a group of them ends; the quick tests come first.
 var stages = []time.Duration{time.Second, 8 * time.Second}
 
-// mutant tries a mutant: the tests that reach it are run, the quick ones first.
+// mutant tries a mutant. It runs the tests that reach the mutant, the quick ones first.
 func (r *runner) mutant(ctx context.Context, m *mutant) (verdict, by string) {
 	if m.dropped {
 		return "does not compile", ""
@@ -232,8 +232,8 @@ func (r *runner) mutant(ctx context.Context, m *mutant) (verdict, by string) {
 
 var failed = regexp.MustCompile(`(?m)^--- FAIL: ([^\s/]+)`)
 
-// notice runs tests with a mutant. The test that fails is run once more alone, so that one which fails now and then
-// does not kill what it does not see.
+// notice runs tests with a mutant. A test that fails runs once more alone, so that a flaky test does not kill a mutant
+// that it does not notice.
 func (r *runner) notice(ctx context.Context, m *mutant, names []string, took time.Duration) (verdict, by string) {
 	env := []string{"EBB_MUTANT=" + strconv.Itoa(m.n)}
 	limit := 5*took + 2*time.Second
@@ -243,7 +243,8 @@ func (r *runner) notice(ctx context.Context, m *mutant, names []string, took tim
 		case err == nil:
 			return survived, ""
 		case errors.Is(err, context.DeadlineExceeded):
-			// one that waits uses no processor, and one that loops all of it; between them others may have had it
+			// a test that waits uses no CPU time, and one that loops uses all of it. Between them, other processes may
+			// have had the CPU.
 			if r.cpu > took/4 && r.cpu < limit/2 && tried == 0 {
 				limit *= 4
 				continue
@@ -271,8 +272,8 @@ func (r *runner) notice(ctx context.Context, m *mutant, names []string, took tim
 // memory is how much address space the tests may have, in KiB.
 const memory = 8 << 20
 
-// run runs the tests on one core, with a limit of memory and of time, after which all processes that they began are
-// ended.
+// run runs the tests on one core, with limits of memory and of time. At the time limit it kills all processes that the
+// tests have started.
 func (r *runner) run(ctx context.Context, limit time.Duration, env []string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

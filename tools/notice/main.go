@@ -1,6 +1,5 @@
 // Command notice writes the file NOTICE: the licences of all that is linked into the binary ebb, as they stand in the
-// sources of its
-// modules. With -check it compares instead, and fails if the file would change.
+// sources of its modules. With -check it compares instead, and fails if the file would change.
 //
 //	go -C tools run ./notice [-check]
 package main
@@ -20,13 +19,13 @@ import (
 	"strings"
 )
 
-// platforms are those that ebb is built for; each may link other modules.
+// platforms are the platforms for which ebb is built; each may link other modules.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/arm64"}
 
-// licence matches the names of files with a licence, or with what a licence wants to be passed on.
+// licence matches the names of files with a licence, or with a notice that must be passed on.
 var licence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|unlicense)([.-].*)?$`)
 
-// source matches what begins like a licence and is none.
+// source matches source files, which are no licences even if their names begin like one.
 var source = regexp.MustCompile(`\.(go|s|c|h|sh|py)$`)
 
 func main() {
@@ -61,14 +60,14 @@ func run(root string, check bool) error {
 	return err
 }
 
-// notices are the files with licences, by what they are for.
+// notices has the files with licences of each component.
 type notices map[component]map[string]bool
 
 // component is a module, or the standard library.
 type component struct{ path, version, dir string }
 
-// collect adds what the build for a platform links: the files in the directories of its packages, and above them in
-// their modules.
+// collect adds the licences of what the build for a platform links. It looks in the directories of the packages, and
+// above them in their modules.
 func (n notices) collect(root, platform string) error {
 	system, arch, _ := strings.Cut(platform, "/")
 	const form = `{{if .Standard}}std{{"\t"}}{{else}}` +
@@ -119,7 +118,7 @@ func (n notices) add(c component, dir string) error {
 	}
 }
 
-// text is the file NOTICE. A text that several components share stands there once.
+// text returns the file NOTICE. A text that several components share stands there once.
 func (n notices) text() ([]byte, error) {
 	order := slices.SortedFunc(maps.Keys(n), func(a, b component) int {
 		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.version, b.version))
@@ -156,7 +155,7 @@ func (n notices) text() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// normal is a text without what differs between systems.
+// normal returns a text without differences in line ends and trailing white space.
 func normal(raw []byte) string {
 	lines := strings.Split(strings.ReplaceAll(string(raw), "\r\n", "\n"), "\n")
 	for i, line := range lines {

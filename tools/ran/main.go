@@ -1,7 +1,7 @@
-// Command ran reads what `go test -json` prints and holds it against a manifest of what must run: how many tests of
-// each package pass at least, and which tests may be left out, and why. A test that is left out and not in the manifest
-// fails, and so does a package in which fewer tests ran. It prints what `go test` prints without -json: a line for each
-// package, and all that a test said that failed.
+// Command ran reads the output of `go test -json`, and compares it with a manifest of what must run. The manifest has
+// the least number of tests that must pass in each package, and the tests that may be left out, with reasons. It is a
+// failure if another test is left out, or if fewer tests ran in a package. The command prints what `go test` prints
+// without -json: a line for each package, and all output of tests that failed.
 //
 //	go test -json ./... | go run -C tools ./ran -manifest ../.ci/tests.txt [-update]
 package main
@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// module is what all packages begin with; a manifest leaves it out.
+// module is the prefix of all package paths; a manifest leaves it out.
 const module = "github.com/ebbdb/ebb"
 
 func main() {
@@ -66,10 +66,10 @@ type event struct {
 	Action, Package, Test, Output, ImportPath string
 }
 
-// test names a test of a package, which is named without the module.
+// test is the name of a test and its package; the package is named without the module.
 type test struct{ pkg, name string }
 
-// run is what ran.
+// run is the result of a run of tests.
 type run struct {
 	passed  map[string]int  // tests that passed, by package; not their subtests
 	skipped map[test]string // why, as the test says; subtests, too
@@ -83,14 +83,14 @@ func newRun() *run {
 	}
 }
 
-// read takes events to the end, and writes what is to be seen of them.
+// read reads events to the end, and writes what `go test` prints without -json.
 func (r *run) read(from io.Reader, to io.Writer) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			fmt.Fprintln(to, lines.Text()) // what the go command says itself
+			fmt.Fprintln(to, lines.Text()) // a message of the go command itself
 			continue
 		}
 		r.take(e, to)
@@ -129,7 +129,7 @@ func (r *run) take(e event, to io.Writer) {
 	}
 }
 
-// shown reports whether a line of a package is what `go test` prints without -json.
+// shown reports whether `go test` prints this line of a package without -json.
 func shown(line string) bool { return line != "PASS\n" && !strings.HasPrefix(line, "=== ") }
 
 func short(pkg string) string {
@@ -159,7 +159,7 @@ type manifest struct {
 	head   []string       // comments
 	counts map[string]int // tests of a package that pass, at least
 	skips  map[test]string
-	// machine are parts of what tests say that a machine cannot run.
+	// machine has parts of messages by which tests say that the machine cannot run them.
 	machine []string
 }
 
@@ -194,7 +194,8 @@ func parse(text string) (*manifest, error) {
 	return m, nil
 }
 
-// take makes the manifest that of a run. Skips keep their reasons, also those that did not happen this time.
+// take sets the counts to those of a run, and adds its skips. Skips keep their reasons, also those that did not happen
+// this time.
 func (m *manifest) take(r *run) {
 	m.counts = maps.Clone(r.passed)
 	for at, said := range r.skipped {
@@ -209,11 +210,11 @@ func (m *manifest) cannot(said string) bool {
 	return slices.ContainsFunc(m.machine, func(text string) bool { return strings.Contains(said, text) })
 }
 
-// compare says what a run lacks.
+// compare returns what a run lacks, sorted.
 func (m *manifest) compare(r *run) (faults []string) {
 	for _, pkg := range slices.Sorted(maps.Keys(m.counts)) {
 		ran := r.passed[pkg]
-		for at := range r.skipped { // a machine that can run more has more
+		for at := range r.skipped { // tests that are skipped here may run on another machine
 			if at.pkg == pkg && !strings.Contains(at.name, "/") {
 				ran++
 			}

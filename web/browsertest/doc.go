@@ -1,5 +1,5 @@
-// Package browsertest asks a real Chromium what a web page can do to a node: nothing, but for pages of the node's own
-// names.
+// Package browsertest checks with a real Chromium what a web page can do to a node: nothing, except for pages under the
+// node's own names.
 //
-// It is a module of its own, so that the product does not depend on what drives a browser. `make browser` runs it.
+// It is a module of its own, so that the product does not depend on the driver of a browser. `make browser` runs it.
 package browsertest
