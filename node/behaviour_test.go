@@ -10,6 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 	pb "google.golang.org/protobuf/proto"
 
+	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
@@ -84,6 +85,10 @@ func TestWritesAfterARestoreThatWasGivenUp(t *testing.T) {
 		b.openAll()
 		b.ready(0)
 		c, ctx := b.client(), context.Background()
+		nothing := ebb.Increment{Key: "key", Bin: "b", Amount: 0} // defines the namespace, and makes no key
+		if err := c.Increment(ctx, "default", nothing); err != nil {
+			t.Fatal(err)
+		}
 		for _, step := range restoreSteps(t, shard.New(1, shard.Heap{})) {
 			if _, err := c.RestoreStep(ctx, 1, step); err != nil {
 				t.Fatal(err)

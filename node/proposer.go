@@ -471,6 +471,7 @@ func (p *proposer) load(batch []waiting) (n int, definitions []definition) {
 		p.behaves = wants
 	}
 	var before []byte
+	looked := false // before has been looked up
 	for i, w := range batch {
 		name := proto.CommandNamespace(w.command)
 		var d definition
@@ -478,12 +479,13 @@ func (p *proposer) load(batch []waiting) (n int, definitions []definition) {
 		var ns *ebbv1.Namespace
 		var clock *ebbv1.EventClock
 		redefined := false
-		if i == 0 || !bytes.Equal(name, before) {
+		// A restore needs no definition: the shard then has those of the backup, and no others.
+		if (!looked || !bytes.Equal(name, before)) && !bytes.HasPrefix(w.command, restoreTag) {
 			ns = p.to.namespace(name)
 			d = p.undefined(ns)
 			redefined = d.of != nil && p.to.version(ns.GetName()) > 0
 			command, clock = p.clockAhead(ns, redefined)
-			before = name
+			before, looked = name, true
 		}
 		if room -= fieldBytes(len(w.command)) + fieldBytes(len(command)); d.of != nil {
 			room -= fieldBytes(len(d.command)) + fieldBytes(len(command))
@@ -611,6 +613,9 @@ const (
 	fieldEntryStamp    = 1
 	fieldEntryCommands = 2
 )
+
+// restoreTag begins a command of a restore, which has neither a namespace nor an identity.
+var restoreTag = protowire.AppendTag(nil, proto.FieldCommandRestore, protowire.BytesType)
 
 // stampBytes is the size of an entry's stamp.
 const stampBytes = 1 + 8
