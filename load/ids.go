@@ -214,7 +214,7 @@ func (c *idColumn) find(head []string) error {
 	}
 	if c.at < 0 {
 		err := proto.ErrBadRequest.Errorf("the file has no column %q: it has %s", c.column, clipped(strings.Join(head, ", ")))
-		if len(head) == 1 && strings.ContainsAny(head[0], "\t;") {
+		if len(head) == 1 && strings.Contains(head[0], "\t") {
 			return err.WithHint("columns of one bitmap are separated by commas; of a file with tabs send one column: " +
 				"cut -f NUMBER FILE | ebb bits load KEY -")
 		}

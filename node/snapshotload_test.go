@@ -234,7 +234,7 @@ func TestSnapshotUnderLoad(t *testing.T) {
 	}
 	b.writesDuring(func() { time.Sleep(10 * time.Second) })
 	dirty, wrote := mapped.Used()-before, int64(0)
-	writesDuring("writesDuring the release of pages that nobody sees any more", since.Release) // as at the end of every snapshot, and not of the one to come
+	writesDuring("during the release of pages that no view has any more", since.Release) // as at the end of every snapshot, and not of the one to come
 	since = nil
 	writesDuring("writesDuring an incremental one", func() { wrote = snapshot("after ten seconds of all the load") })
 	written("after ten seconds of all the load", dirty, wrote)
